@@ -40,6 +40,10 @@ def package(
     settings: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The package to write")] = None,
     strict: StrictFlag = False,
+    units: Annotated[
+        Path | None,
+        typer.Option("--units", help="A folder of shape units to use and add to, as `tessera units pull` makes"),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a package of a model for ranges of its dimensions (`--set dims.NAME=...`), or verify one.
@@ -63,10 +67,11 @@ def package(
         file_to_write(out)
         check_arguments(target, [profile], words, server=None, is_model=False)
         from app.cli import shapes
+        from app.units.unit_folder import UnitFolder
 
         console = progress_console(as_json)
         with bounded(options.time_limit_s, options.memory_limit_bytes), shapes.as_package(target):
-            of = shapes.shaped(target, profile, options, console)
+            of = shapes.shaped(target, profile, options, console, None if units is None else UnitFolder(units))
             found = shapes.describe(of)
             if out is not None:
                 found["bytes"] = shapes.save_package(of, out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ from compiler.errors import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-cli = typer.Typer(help="List the shape units that a service holds for your compilations.")
+cli = typer.Typer(help="List the shape units that a service holds for your compilations, and carry them between hosts.")
 
 OpOption = Annotated[str | None, typer.Option("--op", help="Kinds of the ops that run together, such as Conv+Relu")]
 ProfileFilter = Annotated[str | None, typer.Option("--profile", "-p", help="Name or digest of a profile")]
@@ -83,3 +84,52 @@ def _print_libraries(libraries: Iterable[dict[str, Any]], console: Console) -> N
 
 def _row(values: dict[str, Any], fields: Iterable[str]) -> list[str]:
     return [f"{values[one]:,}" if isinstance(values[one], int) else printable(str(values[one]), 120) for one in fields]
+
+
+FolderArgument = Annotated[Path, typer.Argument(help="A folder of units, one file per library", show_default=False)]
+
+
+@cli.command()
+def pull(
+    folder: FolderArgument,
+    server: ServerOption = None,
+    op: OpOption = None,
+    profile: ProfileFilter = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Copy the units that your compilations used from a service into a folder; `tessera package --units` uses them."""
+    with failures(as_json=as_json):
+        from app.client.client import Client
+        from app.units.unit_folder import UnitFolder
+        from compiler.shapes.unit_bundle import decode_bundle
+
+        into, size = UnitFolder(folder), 0
+        with Client(required_server(server)) as client:
+            found = client.units(op=op, profile=profile)
+            for one in found:
+                data = client.unit_bundle(one["id"])
+                key, _ = decode_bundle(data)
+                into.write(key, data)
+                size += len(data)
+        _say(as_json, f"pulled into {printable(str(folder), 200)}", len(found), size)
+
+
+@cli.command()
+def push(folder: FolderArgument, server: ServerOption = None, as_json: JsonFlag = False) -> None:
+    """Bring the units of a folder to a service, which builds each library again and keeps it if it is equal."""
+    with failures(as_json=as_json):
+        from app.client.client import Client
+        from app.units.unit_folder import UnitFolder
+
+        found = UnitFolder(folder).libraries()
+        with Client(required_server(server)) as client:
+            for library, data in found:
+                client.push_units(library, data)
+        _say(as_json, f"pushed from {printable(str(folder), 200)}", len(found), sum(len(data) for _, data in found))
+
+
+def _say(as_json: bool, what: str, libraries: int, size_bytes: int) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps({"libraries": libraries, "bytes": size_bytes}) + "\n")
+    else:
+        sys.stdout.write(f"{libraries} libraries, {size_bytes:,} bytes, {what}\n")

@@ -382,6 +382,15 @@ class AsyncClient:
         """The libraries of shape units in the service's cache that your compilations used, as plain values."""
         return await self._pages("/v1/units", {"op": op, "profile": profile})
 
+    async def unit_bundle(self, library: str) -> bytes:
+        """A library of shape units as one file, by its id."""
+        return (await self._request("GET", f"/v1/units/{quote(library, safe='')}")).content
+
+    async def push_units(self, library: str, data: bytes) -> None:
+        """Brings a library of shape units; the service builds it again, and keeps it if it is equal."""
+        path = f"/v1/units/{quote(library, safe='')}"
+        await self._request("PUT", path, content=data, headers={"Content-Type": "application/octet-stream"})
+
     async def unit_statistics(self) -> dict[str, Any]:
         """Sums over the libraries of shape units that your compilations used, by op, as plain values."""
         return dict(msgspec.json.decode((await self._request("GET", "/v1/units/statistics")).content))
@@ -639,6 +648,8 @@ class Client:
     cached_tables = _blocking(AsyncClient.cached_tables)
     units = _blocking(AsyncClient.units)
     unit_statistics = _blocking(AsyncClient.unit_statistics)
+    unit_bundle = _blocking(AsyncClient.unit_bundle)
+    push_units = _blocking(AsyncClient.push_units)
     finished = _blocking(AsyncClient.finished)
 
 

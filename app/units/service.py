@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 import redis
 
 from app.context import Context
+from app.errors import NotFoundError
 from app.http import encode_cursor
 from app.listing import page
 from app.profiles import service as profiles
 from app.store import is_digest
+from app.units.rebuild import rebuilt_bundle
 from app.units.schemas import OpUnits, Unit, UnitLibrary, UnitPage, UnitStatistics
 from app.units.unit_cache import list_key, use_key, value_key
+from compiler.cache_key import UNIT_FORMAT
+from compiler.errors import RequestError, printable
 from compiler.profile import profile_digest
-from compiler.shapes.shared_libraries import unit_keys
+from compiler.shapes.shared_libraries import labels_of, unit_keys
+from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
 from compiler.shapes.unit_encoding import DamagedUnitError, decode_library
 
 # Records that one request looks at; a list that is filtered goes on in the next page.
@@ -109,3 +115,62 @@ def _library(context: Context, name: str, record: Record) -> UnitLibrary | None:
 
 def _time(milliseconds: str) -> datetime:
     return datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
+
+
+def bundle(context: Context, library_id: str) -> bytes:
+    """A library with its units as one file; raises NotFoundError for one that is lost or not in the owner's list."""
+    key = library_key_of(library_id)
+    values: dict[str, bytes] = {}
+    if is_digest(library_id) and context.cache.zscore(list_key(context.owner.name), key) is not None:
+        units = context.units.for_owners([context.owner.name])
+        values = dict(units.get_many([key]))
+        with suppress(DamagedUnitError, KeyError):
+            values |= units.get_many(unit_keys(decode_library(values[key])))
+            return encode_bundle(key, values)
+    raise NotFoundError(
+        f"there are no shape units {printable(library_id, 80)}",
+        code="unknown_units",
+        actual=printable(library_id, 80),
+        hint="List them with GET /v1/units",
+    )
+
+
+def push(context: Context, library_id: str, data: bytes) -> bool:
+    """Store a library that came from elsewhere, once this server has built it again byte for byte; True if it is new.
+
+    Raises RequestError for bytes that are no library, of another id or profile, or that the compiler does not make.
+    """
+    key, given = decode_bundle(data)
+    if key != library_key_of(library_id):
+        raise _refused("the bytes are units of another id", "wrong_units", key.rpartition(":")[2], library_id)
+    library = decode_library(given[key])
+    units = context.units.for_owners([context.owner.name])
+    known = dict(units.get_many(list(given)))
+    is_new = known.keys() != given.keys()
+    if is_new:
+        profile = profiles.resolve(context, library.about.profile)
+        own, known = decode_bundle(rebuilt_bundle(given[key], profile, context.unit_makers))
+        if own != key:
+            known = {}
+    if known != given:
+        raise _refused("this server builds other units for that routine", "units_differ", "other bytes", "equal bytes")
+    if is_new:
+        units.put_many(key, known, labels_of(library))
+    units.used({key: len(library.tiles)})
+    return is_new
+
+
+def _refused(message: str, code: str, actual: str, limit: str) -> RequestError:
+    return RequestError(
+        message,
+        code=code,
+        stage="units",
+        actual=printable(actual, 80),
+        limit=printable(limit, 80),
+        hint="Push units that the same version of Tessera made for this profile",
+    )
+
+
+def library_key_of(library_id: str) -> str:
+    """The key of the library that a URL names."""
+    return f"library:{UNIT_FORMAT}:{library_id}"

@@ -45,18 +45,6 @@ class Candidate:
         """The key of the library."""
         return library_key(self.about)
 
-    @property
-    def labels(self) -> dict[str, str]:
-        """What lists show of the library: kinds of ops, signature, element type, size, profile."""
-        graph = self.sized.graph
-        return {
-            "op": "+".join(op.kind for op in graph.ops),
-            "signature": self.about.signature,
-            "dtype": graph.tensors[graph.outputs[0]].dtype,
-            "size": self.about.size,
-            "profile": self.about.profile,
-        }
-
 
 class SharedLibraries:
     """The libraries of one compilation: equal routines have one, which is stored for other compilations."""
@@ -121,9 +109,10 @@ class SharedLibraries:
             if key in found:
                 return found[key]
             values = library_values(candidate, self._profile)
+            library = decode_library(values[key])
             if is_ours:
-                self._stored.put_many(key, values, candidate.labels)
-        return _library(decode_library(values[key]), values)
+                self._stored.put_many(key, values, labels_of(library))
+        return _library(library, values)
 
 
 def library_values(candidate: Candidate, profile: Profile) -> dict[str, bytes]:
@@ -157,6 +146,17 @@ def read_libraries(stored: StoredUnits, keys: Sequence[str]) -> dict[str, Librar
             stored.drop_damaged([key, *of_units[key]])
     stored.used({key: len(of_units[key]) for key in found})
     return found
+
+
+def labels_of(library: StoredLibrary) -> dict[str, str]:
+    """What lists show of a library: kinds of ops, signature, element type, size, profile."""
+    return {
+        "op": "+".join(library.kinds),
+        "signature": library.about.signature,
+        "dtype": library.dtype,
+        "size": library.about.size,
+        "profile": library.about.profile,
+    }
 
 
 def unit_keys(library: StoredLibrary) -> list[str]:

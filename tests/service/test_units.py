@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
+from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
 from tests.service.harness import Api, new_key
 from tests.service.models import images
 from tests.service.test_tables import RANGES, packaged, tables
@@ -123,3 +125,43 @@ def test_units_survive_a_restart_and_a_flush_costs_time_only(start: Start) -> No
     _, job = packaged(api, named("kept"), dims=ranges("kept"))
     assert package_bytes(api, job) == first
     assert figures(api)["built"] == 2 * built
+
+
+def test_units_that_are_pushed_are_built_again(service: EmbeddedService) -> None:
+    ann, bob = (Api(service.url, new_key(service, f"travel-{name}")) for name in ("ann", "bob"))
+    packaged(ann, named("travel"), dims=ranges("travel"))
+    (library,) = listed(ann)
+    path = f"/v1/units/{library['id']}"
+    answer = ann.http.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/octet-stream")
+    bundle = answer.content
+    assert bob.http.get(path).status_code == 404
+    cache = connect(service.cache_url, text=False)
+    before = {key: cache.get(key) for key in cache.scan_iter(match="tessera:unit:*")}
+    cache.delete(*before, f"tessera:library:1:{library['id']}")
+    binary = {"Content-Type": "application/octet-stream"}
+    key, values = decode_bundle(bundle)
+    changed = forged(key, values)
+    answer = bob.http.put(path, content=changed, headers=binary)
+    assert (answer.status_code, answer.json()["code"]) == (422, "units_differ")
+    assert not list(cache.scan_iter(match="tessera:unit:*"))
+    assert listed(bob) == []
+    assert bob.http.put(path, content=b"no units", headers=binary).json()["code"] == "invalid_units"
+    assert bob.http.put(f"/v1/units/{'0' * 64}", content=bundle, headers=binary).json()["code"] == "wrong_units"
+    assert bob.http.put(path, content=bundle, headers=binary).status_code == 204
+    assert all(cache.get(f"tessera:{key}") == value for key, value in values.items())
+    assert bob.http.get(path).content == bundle
+    assert [one["id"] for one in listed(bob)] == [library["id"]]
+    assert bob.http.put(path, content=changed, headers=binary).json()["code"] == "units_differ"
+    for one in (ann, bob):
+        one.http.close()
+
+
+def forged(key: str, values: dict[str, bytes]) -> bytes:
+    """The bundle with a unit that claims another memory need, its checksum right."""
+    name = next(one for one in values if one != key)
+    head, body = values[name][:10], values[name][42:]
+    other = body.replace(b'"weight_bytes":', b'"weight_bytes":1', 1)
+    length = int.from_bytes(head[6:10], "little") + 1
+    value = head[:6] + length.to_bytes(4, "little") + hashlib.sha256(other).digest() + other
+    return encode_bundle(key, {**values, name: value})
