@@ -63,7 +63,9 @@ def test_the_package_command_uses_a_folder_and_adds_to_it(tmp_path: Path) -> Non
     model, units = tmp_path / "net.onnx", tmp_path / "units"
     model.write_bytes(residual_network().data())
     words = ["package", str(model), "--profile", "edge4", "--units", str(units), "--json"]
-    words += [word for name, (low, high) in IMAGES.items() for word in ("--set", f"dims.{name}={low}..{high}")]
+    words += [
+        word for name, (low, high) in IMAGES.items() for word in ("--set", f'dims.{name}={{"min":{low},"max":{high}}}')
+    ]
     for name in ("a.tsp", "b.tsp"):
         answer = CliRunner().invoke(cli, [*words, "--out", str(tmp_path / name)])
         assert answer.exit_code == 0, answer.output
