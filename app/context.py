@@ -42,6 +42,8 @@ from app.tables.open_packages import OpenPackages
 from app.tables.opener import PackageOpener
 from app.tables.optimising_delay import Pace
 from app.tables.request_queue import WantedTables
+from app.units import rebuild
+from app.units.unit_cache import UnitCache
 from compiler.profile import builtin_names, builtin_profile, profile_digest
 
 
@@ -68,6 +70,8 @@ class Context:
     collector: CollectorThread
     trace_makers: BoundedSemaphore
     listing_makers: BoundedSemaphore
+    units: UnitCache
+    unit_makers: BoundedSemaphore
     probes: CapacityLimiter
     packages: OpenPackages
     opener: PackageOpener
@@ -133,6 +137,8 @@ def create_context(settings: Settings) -> Context:
         probes=CapacityLimiter(20),
         trace_makers=BoundedSemaphore(traces.AT_ONCE),
         listing_makers=BoundedSemaphore(listings.AT_ONCE),
+        units=UnitCache(table_bytes, broker, settings),
+        unit_makers=BoundedSemaphore(rebuild.AT_ONCE),
         packages=packages,
         opener=PackageOpener(broker, packages, settings.relay_interval_s),
         tables=TableLookup(

@@ -27,6 +27,7 @@ from app.simulations.endpoints import router as simulations
 from app.stopping import LOOPS_S
 from app.sweeps.endpoints import router as sweeps
 from app.tables.endpoints import router as tables
+from app.units.endpoints import router as units
 from compiler.version import COMPILER_VERSION
 
 
@@ -74,7 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
     # outside, so that refusals have a request id and are logged
     app.add_middleware(RequestMiddleware, figures=requests)
     install_documentation(app)
-    for router in (models, tables, profiles, compilations, simulations, sweeps, comparisons, jobs, health):
+    for router in (models, tables, units, profiles, compilations, simulations, sweeps, comparisons, jobs, health):
         app.include_router(router)
 
     return app

@@ -133,6 +133,10 @@ class Settings(BaseSettings):
     keep_table_s: Seconds = 30 * 24 * 3600.0
     table_lock_s: Seconds = 2.0
     """The longest time that the maker of a simple table holds its lock; then another makes the table."""
+    keep_unit_s: Seconds = 30 * 24 * 3600.0
+    """Shape units that no compilation used for this time leave the cache."""
+    unit_lock_s: Seconds = 30.0
+    """The longest time that a library of units is locked for its builder; compilations that waited so long go on."""
     optimise_lock_s: Seconds = 30.0
     """An optimised table that has not arrived after this time may be requested again."""
     known_answers_bytes: Positive = 64 * MIB

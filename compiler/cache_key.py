@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import msgspec
 
 from compiler.options import Options
 from compiler.profile import Profile, profile_digest
-from compiler.shapes.model import ShapeModel
 from compiler.version import COMPILER_VERSION
 
 # Bounds on a job: exceeding them fails it, they never change a result (SPEC section 13).
 _NOT_PART = ("time_limit_s", "memory_limit_bytes")
+
+
+# The version of the bytes that libraries of shape units and units are stored as.
+UNIT_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryFor:
+    """What a stored library is for: a routine, its size, the profile's digest, stationary weights in every core."""
+
+    signature: str
+    size: str
+    profile: str
+    resident_bytes: int
+
+
+class TableModel(Protocol):
+    """A model for ranges of shapes, of whose routines tables are made."""
+
+    def table_identity(self, number: int) -> Mapping[str, object]:
+        """What the tables of a routine depend on beside the shape and the compiler version, as plain values."""
 
 
 def cache_key(model_sha256: str, profile: Profile, options: Options, *, name: str = "") -> str:
@@ -46,35 +68,35 @@ def simulation_key(
     return _digest(parts)
 
 
-def routine_key(model: ShapeModel, number: int) -> str:
+def library_key(about: LibraryFor) -> str:
+    """The key of a library of shape units: kind, format version, and SHA-256 over what it is for and the compiler
+    version."""
+    return f"library:{UNIT_FORMAT}:{_digest(_library_parts(about, 'library'))}"
+
+
+def unit_key(about: LibraryFor, tile: Sequence[int]) -> str:
+    """The key of one shape unit: as `library_key`, with its tile (SHAPE-1)."""
+    return f"unit:{UNIT_FORMAT}:{_digest(_library_parts(about, 'unit') | {'tile': list(tile)})}"
+
+
+def _library_parts(about: LibraryFor, kind: str) -> dict[str, object]:
+    return {
+        "compiler": COMPILER_VERSION,
+        "format": UNIT_FORMAT,
+        "kind": kind,
+        "profile": about.profile,
+        "resident_bytes": about.resident_bytes,
+        "signature": about.signature,
+        "size": about.size,
+    }
+
+
+def routine_key(model: TableModel, number: int) -> str:
     """SHA-256 over what the tables of a routine depend on beside the shape, so that models share tables.
 
     That is the signature, the units with what they accept, the modelled costs, profile and compiler version.
     """
-    library = model.libraries[number]
-    units, cost = library.units, library.cost
-    numbers = [
-        units.extents,
-        units.lows,
-        *cost.compute,
-        *(factor for operand in cost.operands for factor in operand.factors if factor is not None),
-    ]
-    parts: dict[str, object] = {
-        "compiler": COMPILER_VERSION,
-        "cycles": [
-            [cost.call_cycles, cost.variable_cycles, cost.compute_cycles],
-            *([one.start_cycles, one.move_cycles, *one.axes] for one in cost.operands),
-        ],
-        "dtype": units.dtype,
-        "kind": "table",
-        "numbers": [[len(array), hashlib.sha256(array.tobytes()).hexdigest()] for array in numbers],
-        "overlap": units.allows_overlap,
-        "profile": model.profile_digest,
-        "signature": units.signature,
-        "tiled": library.routine.tiled,
-        "units": units.ids,
-    }
-    return _digest(parts)
+    return _digest({**model.table_identity(number), "compiler": COMPILER_VERSION, "kind": "table"})
 
 
 def table_key(routine: str, shape: Sequence[int]) -> str:

@@ -22,6 +22,7 @@ from compiler.profile import Profile
 from compiler.program.executable import Executable
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.prepared import PreparedModel
+from compiler.shapes.stored_units import NoStoredUnits, StoredUnits
 from compiler.threads import one_thread
 
 
@@ -46,14 +47,16 @@ def compile_shapes(
     options: Options | None = None,
     *,
     observer: Observer | None = None,
+    stored: StoredUnits | None = None,
 ) -> ShapeModel:
     """Compile an ONNX model for all extents of its dynamic dimensions (option `dims`), to units and their costs.
 
+    Units that `stored` holds are not made again; the result is the same with and without it.
     Raises as `compile_model`, and ModelError for what is known at the maxima of the dimensions only.
     """
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     with one_thread():
-        passes = build_shape_pipeline(source, profile, options or Options())
+        passes = build_shape_pipeline(source, profile, options or Options(), stored or NoStoredUnits())
         found, _ = run_passes(passes, source, observer or SilentObserver())
     assert isinstance(found, ShapeModel)
     return found
@@ -65,11 +68,12 @@ def compile_package(
     options: Options | None = None,
     *,
     observer: Observer | None = None,
+    stored: StoredUnits | None = None,
 ) -> PreparedModel:
     """As `compile_shapes`, with the tables that option `tables` asks for: what a package carries."""
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     with one_thread():
-        passes = build_package_pipeline(source, profile, options or Options())
+        passes = build_package_pipeline(source, profile, options or Options(), stored or NoStoredUnits())
         found, _ = run_passes(passes, source, observer or SilentObserver())
     assert isinstance(found, PreparedModel)
     return found

@@ -46,6 +46,7 @@ from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.make_tables import MakeTables
 from compiler.shapes.make_units import MakeUnits
 from compiler.shapes.segments import UnitCompiler
+from compiler.shapes.stored_units import StoredUnits
 from compiler.simulator.value_check import CheckValues
 
 # Passes that only improve a graph: where one fails by a defect of ours, compilation goes on without it (IMPORT-7).
@@ -141,8 +142,13 @@ def build_pipeline(
     )
 
 
-def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options) -> tuple[Pass, ...]:
-    """The way of a model with dynamic dimensions to shape units: what was imported, without planning at one shape."""
+def build_shape_pipeline(
+    source: ModelSource, profile: Profile, options: Options, stored: StoredUnits
+) -> tuple[Pass, ...]:
+    """The way of a model with dynamic dimensions to shape units: what was imported, without planning at one shape.
+
+    Units are taken from `stored` where they are there.
+    """
 
     def imported(lowering: LowerModel) -> tuple[Pass, ...]:
         return (
@@ -176,15 +182,17 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
         UntieWeights(profile=profile),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=units),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict, minima=options.minima),  # Graph -> Graph
-        MakeUnits(source=source, profile=profile, options=options),  # Graph -> ShapeModel
+        MakeUnits(source=source, profile=profile, options=options, stored=stored),  # Graph -> ShapeModel
         CheckShapes(source=source, options=options),  # ShapeModel -> ShapeModel
     )
 
 
-def build_package_pipeline(source: ModelSource, profile: Profile, options: Options) -> tuple[Pass, ...]:
+def build_package_pipeline(
+    source: ModelSource, profile: Profile, options: Options, stored: StoredUnits
+) -> tuple[Pass, ...]:
     """The same way, to what a package carries."""
     return (
-        *build_shape_pipeline(source, profile, options),
+        *build_shape_pipeline(source, profile, options, stored),
         MakeTables(options=options),  # ShapeModel -> PreparedModel
     )
 

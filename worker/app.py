@@ -34,6 +34,7 @@ from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
 from app.tables.open_packages import OpenPackages
 from app.tables.request_queue import OPTIMISE_TASK, Wanted, WantedTables
+from app.units.unit_cache import UnitCache
 from worker.broker import HeldMessages
 
 log = structlog.get_logger(__name__)
@@ -106,6 +107,11 @@ class Worker:
             results=ResultCache(connect(self.settings.cache_url, patience_s=CACHE_PATIENCE_S), self.settings, store),
             models=stores.models,
             store=store,
+            units=UnitCache(
+                connect(self.settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S),
+                records.client,
+                self.settings,
+            ),
             settings=self.settings,
         )
         broker = connect(self.settings.broker_url)

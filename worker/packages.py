@@ -18,6 +18,7 @@ from compiler.pipeline import Observer
 from compiler.profile import Profile
 from compiler.shapes.package import write_package
 from compiler.shapes.prepared import PreparedModel
+from compiler.shapes.stored_units import StoredUnits
 
 log = structlog.get_logger(__name__)
 
@@ -38,14 +39,21 @@ class _Phases:
 
 
 def package_outcome(
-    source: ModelSource, profile: Profile, options: Options, observer: Observer, store: BlobStore
+    source: ModelSource,
+    profile: Profile,
+    options: Options,
+    observer: Observer,
+    store: BlobStore,
+    stored: StoredUnits,
 ) -> Outcome:
     """The part of a job's outcome for its package: the blob's digest, or the problem that prevented it.
+
+    Shape units that `stored` holds are not made again.
 
     The plan holds at the largest extents in both cases. Raises CompilationCancelledError, StoreUnavailableError.
     """
     try:
-        prepared = compile_package(source, profile, options, observer=_Phases(observer))
+        prepared = compile_package(source, profile, options, observer=_Phases(observer), stored=stored)
         return {"package": _stored(prepared, source, store)}
     except StoreUnavailableError:
         raise

@@ -23,6 +23,7 @@ from app.settings import Settings
 from app.store import BlobStore
 from app.sweeps.figures import figures_json, figures_of
 from app.trace_context import TraceContext
+from app.units.unit_cache import UnitCache
 from compiler.compile import compile_model
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.source import ModelSource
@@ -44,6 +45,7 @@ class Computer:
     results: ResultCache
     models: BlobStore
     store: BlobStore
+    units: UnitCache
     settings: Settings
 
     def run(self, content: str, fence: int, worker: str) -> str:
@@ -137,8 +139,12 @@ class Computer:
                         writer.write(piece)
                     outcome["executable"] = writer.commit()
             if options.varies:
-                outcome |= package_outcome(source, profile, options, keeper, self.store)
+                outcome |= package_outcome(source, profile, options, keeper, self.store, self._units_for(lease))
         return outcome
+
+    def _units_for(self, lease: Lease) -> UnitCache:
+        """The cache of shape units; what the compilation uses is listed for those who wait for it."""
+        return self.units.for_owners(self.records.owners(lease.jobs))
 
     def _demand_unchanged(self, model: str) -> None:
         """Raises FileNotFoundError if a model was damaged while it was read: no outcome of it counts then."""

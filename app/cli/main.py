@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from app.cli import exploring, keys, planning, profiles, store, table_commands
+from app.cli import exploring, keys, planning, profiles, store, table_commands, units
 from app.cli.console_script import run as run  # earlier installations' console scripts name it here
 from app.cli.failures import failures
 from app.cli.shared_parameters import (
@@ -71,6 +71,7 @@ cli.command()(table_commands.loader)
 cli.add_typer(profiles.cli, name="profiles")
 cli.add_typer(keys.cli, name="keys")
 cli.add_typer(store.cli, name="store")
+cli.add_typer(units.cli, name="units")
 
 
 @cli.callback()

@@ -44,6 +44,7 @@ from compiler.shapes.instance import Values
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import MEANINGLESS, read_package, stored_values, write_package
 from compiler.shapes.prepared import ShapeTables, tables_for
+from compiler.shapes.stored_units import StoredUnits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +83,10 @@ def settings_with_dims(
     return [*settings, f"dims={json.dumps(dims)}"] if dims else list(settings)
 
 
-def shaped(path: Path, profile: str | None, options: Options, console: Console) -> Shaped:
-    """The model of a package, or of an ONNX file compiled for the ranges in option `dims`."""
+def shaped(
+    path: Path, profile: str | None, options: Options, console: Console, stored: StoredUnits | None = None
+) -> Shaped:
+    """The model of a package, or of an ONNX file compiled for the ranges in option `dims` with stored units."""
     if is_package(path):
         wanted = None if profile is None else profile_digest(load_profile(profile))
         with existing_model(path).open("rb") as file:
@@ -97,7 +100,7 @@ def shaped(path: Path, profile: str | None, options: Options, console: Console) 
     hardware = load_profile(named_profile(profile))
     source = open_model(path)
     with ProgressBar(console, path.name) as bar:
-        made = compile_package(source, hardware, options, observer=bar)
+        made = compile_package(source, hardware, options, observer=bar, stored=stored)
     inner = opened(made.model.graph.source, source)
     return Shaped(
         model=made.model, tables=made.tables, source=inner, values=lambda constant: materialise(constant, inner)

@@ -53,6 +53,19 @@ ServerOption = Annotated[str | None, typer.Option("--server", help="URL of a ser
 DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where the service keeps its data")]
 
 
+def required_server(server: str | None) -> str:
+    """The URL of a service; raises RequestError if none is given."""
+    if server is None:
+        raise RequestError(
+            "this is a list of a service",
+            code="invalid_request",
+            actual="no --server",
+            limit="--server URL",
+            hint="Give the URL of a service, such as --server http://localhost:8080",
+        )
+    return server
+
+
 def excluding(given: Mapping[str, bool]) -> None:
     """Raises RequestError if more than one of these options is given."""
     both = [name for name, is_given in given.items() if is_given]

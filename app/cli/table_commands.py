@@ -14,6 +14,7 @@ from app.cli.failures import failures
 from app.cli.shared_parameters import (
     JsonFlag,
     ProfileOfTarget,
+    ServerOption,
     SetOption,
     ShapeOption,
     StrictFlag,
@@ -22,6 +23,7 @@ from app.cli.shared_parameters import (
     excluding,
     file_to_write,
     progress_console,
+    required_server,
 )
 from app.input_files import PACKAGE_MAGIC, starts_with
 from app.limits import bounded, refuse_decided
@@ -38,6 +40,10 @@ def package(
     settings: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The package to write")] = None,
     strict: StrictFlag = False,
+    units: Annotated[
+        Path | None,
+        typer.Option("--units", help="A folder of shape units to use and add to, as `tessera units pull` makes"),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a package of a model for ranges of its dimensions (`--set dims.NAME=...`), or verify one.
@@ -61,10 +67,11 @@ def package(
         file_to_write(out)
         check_arguments(target, [profile], words, server=None, is_model=False)
         from app.cli import shapes
+        from app.units.unit_folder import UnitFolder
 
         console = progress_console(as_json)
         with bounded(options.time_limit_s, options.memory_limit_bytes), shapes.as_package(target):
-            of = shapes.shaped(target, profile, options, console)
+            of = shapes.shaped(target, profile, options, console, None if units is None else UnitFolder(units))
             found = shapes.describe(of)
             if out is not None:
                 found["bytes"] = shapes.save_package(of, out)
@@ -80,10 +87,14 @@ def package(
 
 
 def table(
-    target: Annotated[Path, typer.Argument(help="An ONNX file, or a package", show_default=False)],
+    target: Annotated[
+        Path | None, typer.Argument(help="An ONNX file, or a package; with --list a model's id", show_default=False)
+    ] = None,
     profile: ProfileOfTarget = None,
     settings: SetOption = None,
     shapes: ShapeOption = None,
+    as_list: Annotated[bool, typer.Option("--list", help="What a service has cached, with --server")] = False,
+    server: ServerOption = None,
     routine: Annotated[int | None, typer.Option("--routine", min=0, help="The runs of one routine's table")] = None,
     cache: Annotated[
         Path | None,
@@ -101,6 +112,12 @@ def table(
     """
     with failures(as_json=as_json):
         excluding({"--cache": cache is not None, "--no-cache": no_cache})
+        if as_list or server is not None or target is None:
+            refuse_decided("a list of cached tables", settings or ())
+            from app.cli.cached_tables import list_cached
+
+            list_cached(required_server(server), target, profile, shapes or (), as_json=as_json)
+            return
         words = all_settings(settings, strict=False, no_verify=True)
         options = parse_assignments(words)
         if starts_with(target, PACKAGE_MAGIC):

@@ -10,7 +10,7 @@ from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial, wraps
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Literal, ParamSpec, Self, TypeVar
 from urllib.parse import quote
 
@@ -367,6 +367,45 @@ class AsyncClient:
         path = f"/v1/models/{quote(model, safe='')}/tables/statistics"
         return (await self._request("GET", path, params={"profile": profile})).content
 
+    async def cached_tables(
+        self,
+        *,
+        model: str | None = None,
+        profile: str | None = None,
+        shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    ) -> list[dict[str, Any]]:
+        """The parameter tables in the service's cache, of one shape or of those asked for, as plain values."""
+        texts = [f"{name}:{'x'.join(map(str, shape))}" for name, shape in shapes.items()]
+        return await self._pages("/v1/tables", {"model": model, "profile": profile, "shape": texts or None})
+
+    async def units(self, *, op: str | None = None, profile: str | None = None) -> list[dict[str, Any]]:
+        """The libraries of shape units in the service's cache that your compilations used, as plain values."""
+        return await self._pages("/v1/units", {"op": op, "profile": profile})
+
+    async def unit_bundle(self, library: str) -> bytes:
+        """A library of shape units as one file, by its id."""
+        return (await self._request("GET", f"/v1/units/{quote(library, safe='')}")).content
+
+    async def push_units(self, library: str, data: bytes) -> None:
+        """Brings a library of shape units; the service builds it again, and keeps it if it is equal."""
+        path = f"/v1/units/{quote(library, safe='')}"
+        await self._request("PUT", path, content=data, headers={"Content-Type": "application/octet-stream"})
+
+    async def unit_statistics(self) -> dict[str, Any]:
+        """Sums over the libraries of shape units that your compilations used, by op, as plain values."""
+        return dict(msgspec.json.decode((await self._request("GET", "/v1/units/statistics")).content))
+
+    async def _pages(self, path: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """All items of a list."""
+        items: list[dict[str, Any]] = []
+        given = {name: value for name, value in parameters.items() if value is not None}
+        while True:
+            page = msgspec.json.decode((await self._request("GET", path, params=given)).content)
+            items += page["items"]
+            if page.get("next_cursor") is None:
+                return items
+            given["cursor"] = page["next_cursor"]
+
     async def follow(self, job: Job | str) -> AsyncGenerator[JobEvent, None]:
         """Yields the events of a job until it is final; resumes after a lost connection."""
         last_id: str | None = None
@@ -606,6 +645,11 @@ class Client:
     save_trace = _blocking(AsyncClient.save_trace)
     tables = _blocking(AsyncClient.tables)
     table_statistics = _blocking(AsyncClient.table_statistics)
+    cached_tables = _blocking(AsyncClient.cached_tables)
+    units = _blocking(AsyncClient.units)
+    unit_statistics = _blocking(AsyncClient.unit_statistics)
+    unit_bundle = _blocking(AsyncClient.unit_bundle)
+    push_units = _blocking(AsyncClient.push_units)
     finished = _blocking(AsyncClient.finished)
 
 

@@ -480,6 +480,13 @@ class Records:
         """Records that a worker was told to stop or has ended: what it does not finish counts as no attempt."""
         self._run("goodbye", worker, _STOP_REMEMBERED_S)
 
+    def owners(self, jobs: Sequence[str]) -> tuple[str, ...]:
+        """The owners of jobs, each once; "" owns those of requests without a key."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for job in jobs:
+            pipeline.hget(job_key(job), "owner")
+        return tuple(sorted({str(owner or "") for owner in pipeline.execute()}))
+
     def count_damaged(self) -> None:
         """Counts a blob whose bytes were not those of its digest, for the metrics."""
         with suppress(redis.RedisError):

@@ -60,6 +60,14 @@ class TableCache:
             return {}
         return _entries(keys, self._or([None] * (2 * len(keys)), lambda: self._redis.mget(_read_keys(keys))))
 
+    def ages_s(self, keys: Sequence[str]) -> dict[str, float]:
+        """Seconds since each table was stored; 0 for one that is not there."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for key in keys:
+            pipeline.pttl(value_key(key))
+        left = self._or([self._keep_ms] * len(keys), pipeline.execute)
+        return {key: max(0, self._keep_ms - ms) / 1000 if ms >= 0 else 0.0 for key, ms in zip(keys, left, strict=True)}
+
     def claim(self, keys: Sequence[str], token: str) -> dict[str, Entry]:
         """Locks keys for the caller to make their simple tables; returns those it got, with their present entries.
 

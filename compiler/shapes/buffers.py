@@ -134,10 +134,10 @@ def _needs(
     )
 
 
-def addresses_name(geometry: RoutineGeometry, output: str) -> str:
+def addresses_name(tensors: Collection[str], output: str) -> str:
     """What the address table of the op that makes a tensor is called among the buffers of a unit: no tensor is."""
     name = f"{output}:addresses"
-    while name in geometry.facts.tensors:
+    while name in tensors:
         name += "'"
     return name
 
@@ -152,7 +152,7 @@ def _blocks(geometry: RoutineGeometry, extents: Mapping[str, tuple[int, ...]], p
         if op.window is None or op.operands[0].constant or _is_plain(op.window):
             continue
         output = extents[op.output]
-        found[addresses_name(geometry, op.output)] = Placed(
+        found[addresses_name(geometry.facts.tensors, op.output)] = Placed(
             level=Level.NRAM,
             extents=block_of(output),
             addresses=(0,),

@@ -16,7 +16,7 @@ from compiler.ops.op_facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.shapes.buffers import shortage, unit_buffers
 from compiler.shapes.modelled import CallModel, table_cycles
-from compiler.shapes.routine import Routine, RoutineGeometry, axis_choices
+from compiler.shapes.routine import Routine, RoutineGeometry, axis_choices, canonical_order
 from compiler.shapes.unit_library import UnitBuffers
 
 # A routine has at most so many ops: prices of longer ones take longer than they gain.
@@ -64,7 +64,7 @@ class RoutineChooser:
             if refused is not None:
                 raise refused
             for producer in self._producers(op, member):
-                together = tuple(sorted({*own, *member[producer]}))
+                together = canonical_order(self._facts.graph, {*own, *member[producer]})
                 found = self._best(together) if len(together) <= _MAX_OPS else None
                 mine, its = self._best(own), self._best(member[producer])
                 if found is None or mine is None or its is None:
@@ -75,6 +75,11 @@ class RoutineChooser:
                 member[each] = own
         chosen = sorted(set(member.values()), key=lambda together: together[-1])
         return tuple(Routine(ops=together, tiled=self._known_best(together).tiled) for together in chosen)
+
+    def whole(self, ops: tuple[int, ...]) -> Routine | None:
+        """The routine that runs all of some ops together; None where no tile of it fits a core."""
+        best = self._best(ops)
+        return None if best is None else Routine(ops=ops, tiled=best.tiled)
 
     def tiles(self, routine: Routine) -> tuple[tuple[int, ...], ...]:
         """Tiles of the result for which buffers fit a core, the one that all calls take least time with among them."""
@@ -177,7 +182,8 @@ class RoutineChooser:
             producer = graph.producer.get(name) if name else None
             if producer in member and graph.consumers[name] == (op,) and name not in graph.outputs:
                 found.append((-facts.tensor_bytes(name), producer))
-        return [producer for _, producer in sorted(found)]
+        # of equal ones the first operand's: the order of ops in a file decides nothing
+        return [producer for _, producer in sorted(found, key=lambda one: one[0])]
 
     def _best(self, ops: tuple[int, ...]) -> _Best | None:
         """Least cycles and the tile that takes them; None where no tile fits a core."""

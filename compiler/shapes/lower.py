@@ -327,7 +327,7 @@ class _RoutineLowering:
 
     def _addresses(self, core: _Core, unit: int, op: OpFacts) -> list[tuple[int, Held]]:
         """The address table by which a unit reads an op's window, in the core; none where it reads by strides."""
-        name = addresses_name(self.geometry, op.output)
+        name = addresses_name(self.context.facts.tensors, op.output)
         placed = self.buffers[unit].placed
         block, data = placed.get(name), placed.get(op.operands[0].tensor) if op.operands else None
         if block is None or data is None or op.window is None:

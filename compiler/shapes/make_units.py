@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compiler.errors import LimitError, RequestError
 from compiler.frontend.constant_values import materialise
@@ -15,6 +15,7 @@ from compiler.program.lower import no_programs
 from compiler.shapes.build import build_model
 from compiler.shapes.extents import Range
 from compiler.shapes.model import ShapeModel
+from compiler.shapes.stored_units import NoStoredUnits, StoredUnits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class MakeUnits:
     source: ModelSource
     profile: Profile
     options: Options
+    stored: StoredUnits = field(default_factory=NoStoredUnits)
 
     def run(self, graph: Graph) -> ShapeModel:
         """Raises RequestError for options that tables do not have, LimitError for a profile that has no programs and
@@ -57,6 +59,7 @@ class MakeUnits:
             self.source.name,
             self.source.sha256,
             lambda constant: materialise(constant, opened(graph.source, self.source)),
+            self.stored,
         )
 
 

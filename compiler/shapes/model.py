@@ -87,8 +87,13 @@ class ShapeModel:
     @cached_property
     def alike(self) -> tuple[int, ...]:
         """Per routine the first one that has the same units at the same costs: a table of one is one of the other."""
-        first: dict[tuple[object, ...], int] = {}
-        return tuple(first.setdefault(_identity(one), number) for number, one in enumerate(self.libraries))
+        first: dict[str, int] = {}
+        texts = (json.dumps(_identity(one), sort_keys=True) for one in self.libraries)
+        return tuple(first.setdefault(text, number) for number, text in enumerate(texts))
+
+    def table_identity(self, number: int) -> Mapping[str, object]:
+        """What the tables of a routine depend on beside the problem and the compiler version, as plain values."""
+        return {**_identity(self.libraries[number]), "profile": self.profile_digest}
 
     @cached_property
     def doubts(self) -> Doubts:
@@ -192,26 +197,25 @@ class ShapeModel:
         return Calls(routine=routine, units=numbers[entries.units], starts=starts, lengths=lengths)
 
 
-def _identity(library: Library) -> tuple[object, ...]:
-    """What the tables of a routine depend on beside the problem."""
+def _identity(library: Library) -> dict[str, object]:
+    """What the tables of a routine depend on beside the problem and the profile."""
     units, cost = library.units, library.cost
-    return (
-        units.signature,
-        units.dtype,
-        units.ids,
-        units.extents.tobytes(),
-        units.lows.tobytes(),
-        units.allows_overlap,
-        library.routine.tiled,
-        library.loaders,
-        (cost.call_cycles, cost.variable_cycles, cost.compute_cycles),
-        tuple(factor.tobytes() for factor in cost.compute),
-        tuple(
-            (
-                one.start_cycles,
-                one.move_cycles,
-                *(None if factor is None else factor.tobytes() for factor in one.factors),
-            )
-            for one in cost.operands
-        ),
-    )
+    numbers = [
+        units.extents,
+        units.lows,
+        *cost.compute,
+        *(factor for operand in cost.operands for factor in operand.factors if factor is not None),
+    ]
+    return {
+        "cycles": [
+            [cost.call_cycles, cost.variable_cycles, cost.compute_cycles],
+            *([one.start_cycles, one.move_cycles, *one.axes] for one in cost.operands),
+        ],
+        "dtype": units.dtype,
+        "loaders": library.loaders,
+        "numbers": [[len(array), hashlib.sha256(array.tobytes()).hexdigest()] for array in numbers],
+        "overlap": units.allows_overlap,
+        "signature": units.signature,
+        "tiled": library.routine.tiled,
+        "units": units.ids,
+    }

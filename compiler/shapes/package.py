@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, Final, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compiler.errors import RequestError, printable
 from compiler.ir.constant import Constant, Stored
@@ -29,16 +28,16 @@ from compiler.program.encoding.container import (
     write_container,
 )
 from compiler.program.errors import ExecutableError
-from compiler.program.program import Level
-from compiler.shapes.cost import CallCost, OperandCost
 from compiler.shapes.extents import Range
 from compiler.shapes.instance import Values
 from compiler.shapes.model import Part, ShapeModel
+from compiler.shapes.number_arrays import ArrayWriter, array_bytes
 from compiler.shapes.prepared import ShapeTables, check_prepared
 from compiler.shapes.records import graph_of, graph_values, whole_numbers
 from compiler.shapes.routine import Routine
 from compiler.shapes.table import RUN, ShapeTable, TableError
-from compiler.shapes.unit_library import Library, Placed, UnitBuffers
+from compiler.shapes.unit_library import Library, UnitBuffers
+from compiler.shapes.unit_records import buffer_values, buffers_of, cost_of, cost_values
 from compiler.shapes.units import UnitSet
 from compiler.shapes.validate import check_model
 from compiler.units import element_bytes
@@ -75,7 +74,7 @@ def write_package(model: ShapeModel, tables: Sequence[ShapeTables], values: Valu
     `tables` were made beforehand, by shape.
     """
     pieces = _Pieces(values)
-    floats = _Floats()
+    floats = ArrayWriter()
     manifest = {
         "schema": SCHEMA,
         "compiler_version": COMPILER_VERSION,
@@ -223,8 +222,7 @@ def _check_pieces(model: ShapeModel, container: Container) -> None:
             todo += getattr(data, "inputs", ())
 
 
-def _library_values(library: Library, floats: _Floats) -> dict[str, Any]:
-    cost = library.cost
+def _library_values(library: Library, floats: ArrayWriter) -> dict[str, Any]:
     return {
         "ops": library.routine.ops,
         "tiled": library.routine.tiled,
@@ -237,10 +235,7 @@ def _library_values(library: Library, floats: _Floats) -> dict[str, Any]:
                 "id": name,
                 "tile": tile,
                 "low": low,
-                "buffers": {
-                    tensor: [placed.level, placed.extents, placed.addresses, placed.size_bytes]
-                    for tensor, placed in sorted(buffers.placed.items())
-                },
+                "buffers": buffer_values(buffers),
                 "activation_bytes": buffers.activation_bytes,
                 "weight_bytes": buffers.weight_bytes,
             }
@@ -248,16 +243,7 @@ def _library_values(library: Library, floats: _Floats) -> dict[str, Any]:
                 library.units.ids, library.tiles, library.units.lows.tolist(), library.buffers, strict=True
             )
         ],
-        "cost": {
-            "call_cycles": cost.call_cycles,
-            "variable_cycles": cost.variable_cycles,
-            "compute_cycles": cost.compute_cycles,
-            "compute": [floats.add(factor) for factor in cost.compute],
-            "operands": [
-                [one.start_cycles, one.move_cycles, [None if f is None else floats.add(f) for f in one.factors]]
-                for one in cost.operands
-            ],
-        },
+        "cost": cost_values(library.cost, floats),
     }
 
 
@@ -265,7 +251,6 @@ def _library_of(values: Mapping[str, Any], numbers: memoryview) -> Library:
     tiled = whole_numbers(values["tiled"])
     units = values["units"]
     tiles = tuple(whole_numbers(one["tile"]) for one in units)
-    cost = values["cost"]
     return Library(
         routine=Routine(ops=whole_numbers(values["ops"]), tiled=tiled),
         units=UnitSet.of(
@@ -280,20 +265,7 @@ def _library_of(values: Mapping[str, Any], numbers: memoryview) -> Library:
         loaders=int(values["loaders"]),
         summed=tuple(map(str, values["summed"])),
         buffers=_Buffers(units),
-        cost=CallCost(
-            call_cycles=float(cost["call_cycles"]),
-            variable_cycles=float(cost["variable_cycles"]),
-            compute_cycles=float(cost["compute_cycles"]),
-            compute=tuple(_floats(numbers, where) for where in cost["compute"]),
-            operands=tuple(
-                OperandCost(
-                    start_cycles=float(start),
-                    move_cycles=float(move),
-                    factors=tuple(None if where is None else _floats(numbers, where) for where in factors),
-                )
-                for start, move, factors in cost["operands"]
-            ),
-        ),
+        cost=cost_of(values["cost"], numbers),
     )
 
 
@@ -315,29 +287,12 @@ class _Buffers(Sequence[UnitBuffers]):
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
         if index not in self._known:
-            self._known[index] = _buffers_of(self._units[index])
+            unit = self._units[index]
+            self._known[index] = buffers_of(unit["buffers"], unit["activation_bytes"], unit["weight_bytes"])
         return self._known[index]
 
 
-def _buffers_of(unit: Mapping[str, Any]) -> UnitBuffers:
-    return UnitBuffers(
-        placed=MappingProxyType(
-            {
-                name: Placed(
-                    level=Level(level),
-                    extents=whole_numbers(extents),
-                    addresses=whole_numbers(addresses),
-                    size_bytes=size,
-                )
-                for name, (level, extents, addresses, size) in unit["buffers"].items()
-            }
-        ),
-        activation_bytes=unit["activation_bytes"],
-        weight_bytes=unit["weight_bytes"],
-    )
-
-
-def _tables_values(made: ShapeTables, floats: _Floats) -> dict[str, Any]:
+def _tables_values(made: ShapeTables, floats: ArrayWriter) -> dict[str, Any]:
     """The tables of one shape: per routine kind, runs, and cycles of it and of the simple one; equal runs lie once."""
     return {
         "dims": dict(made.dims),
@@ -368,46 +323,13 @@ def _tables_of(values: Mapping[str, Any], model: ShapeModel, numbers: memoryview
                 dtype=library.units.dtype,
                 shape=tuple(shape[axis] for axis in library.routine.tiled),
                 units=library.units.ids,
-                runs=np.frombuffer(_slice(numbers, where), dtype=RUN),
+                runs=np.frombuffer(array_bytes(numbers, where), dtype=RUN),
                 cost_cycles=float(cycles),
                 kind=kind,
             )
         )
     simple = tuple(float(cycles) for _, _, _, cycles in values["routines"])
     return ShapeTables(dims=MappingProxyType(dims), tables=tuple(tables), simple_cycles=simple)
-
-
-def _floats(numbers: memoryview, where: Sequence[int]) -> NDArray[np.float64]:
-    return np.frombuffer(_slice(numbers, where), dtype="<f8")
-
-
-def _slice(numbers: memoryview, where: Sequence[int]) -> memoryview:
-    offset, size = where
-    if not (offset >= 0 and size >= 0 and offset + size <= len(numbers)):
-        raise ValueError("numbers lie outside their section")
-    return numbers[offset : offset + size]
-
-
-class _Floats:
-    """Arrays one after another in a section, equal ones once."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, tuple[int, int]] = {}
-        self._size = 0
-
-    def add(self, array: NDArray[Any]) -> tuple[int, int]:
-        """Where an array's bytes will lie: offset and size."""
-        data = np.ascontiguousarray(array).tobytes()
-        if data not in self._known:
-            self._known[data] = (self._size, len(data))
-            self._size += len(data) + -len(data) % _ALIGNMENT
-        return self._known[data]
-
-    def pieces(self) -> Iterator[Buffer]:
-        """The section's bytes."""
-        for data in self._known:
-            yield data
-            yield bytes(-len(data) % _ALIGNMENT)
 
 
 class _Pieces:

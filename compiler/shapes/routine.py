@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from compiler.ir.box import Ints, hull
+from compiler.ir.graph import Graph
 from compiler.ops.op_facts import GraphFacts, OpFacts
 
 Ranges = tuple[Ints, Ints]
@@ -25,7 +26,7 @@ _NONE: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routine:
-    """Ops of a graph, by index in their order; the last one makes the only result that others read.
+    """Ops of a graph, by index in canonical order; the last one makes the only result that others read.
 
     `tiled` are the axes of the result that tables divide, at most four; of the others every call makes all.
     """
@@ -169,6 +170,24 @@ class RoutineGeometry:
     @property
     def _all(self) -> tuple[str, ...]:
         return (*self.inputs, *self.weights, *self.made)
+
+
+def canonical_order(graph: Graph, ops: Collection[int]) -> tuple[int, ...]:
+    """Ops in the order in which a walk from the last one through the inputs ends them: makers before readers."""
+    members = set(ops)
+    found: list[int] = []
+    todo = [(max(members), False)]
+    while todo:
+        op, is_ready = todo.pop()
+        if op in found:
+            continue
+        if is_ready:
+            found.append(op)
+            continue
+        todo.append((op, True))
+        makers = [graph.producer[name] for name in graph.ops[op].inputs if name in graph.producer]
+        todo += [(maker, False) for maker in reversed(makers) if maker in members]
+    return tuple(found)
 
 
 def axis_choices(geometry: RoutineGeometry) -> tuple[tuple[int, ...], ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import overload
 
 from compiler.program.program import Level
 from compiler.shapes.cost import CallCost
@@ -28,6 +30,34 @@ class UnitBuffers:
     placed: Mapping[str, Placed]
     activation_bytes: int
     weight_bytes: int
+
+
+class RenamedBuffers(Sequence[UnitBuffers]):
+    """The buffers of units under other names of tensors, each renamed when it is first asked for.
+
+    Tables need no buffers, and most of what a package says are these.
+    """
+
+    def __init__(self, buffers: Sequence[UnitBuffers], names: Mapping[str, str]) -> None:
+        self._buffers = buffers
+        self._names = names
+        self._known: dict[int, UnitBuffers] = {}
+
+    def __len__(self) -> int:
+        return len(self._buffers)
+
+    @overload
+    def __getitem__(self, index: int) -> UnitBuffers: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[UnitBuffers]: ...
+    def __getitem__(self, index: int | slice) -> UnitBuffers | Sequence[UnitBuffers]:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        if index not in self._known:
+            found = self._buffers[index]
+            placed = {self._names[name]: one for name, one in found.placed.items()}
+            self._known[index] = replace(found, placed=MappingProxyType(placed))
+        return self._known[index]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

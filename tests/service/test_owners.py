@@ -21,8 +21,10 @@ from tests.service.test_tables import RANGES
 pytestmark = pytest.mark.service
 
 UNKNOWN = {"model": "d" * 64, "profile": "c" * 64, "job": "e" * 32, "simulation": "e" * 32, "sweep": "e" * 32}
+UNKNOWN["library"] = "f" * 64
 # Of what the path names: which of the things a request asks for.
 PARAMETERS = {"model_id": "model", "profile": "profile", "job_id": "job", "sweep_id": "sweep", "number": "number"}
+PARAMETERS["library_id"] = "library"
 # Routes that name no owner's things, and why.
 OPEN = {"live", "ready", "metrics"}
 NUMBERS = itertools.count()
@@ -46,6 +48,7 @@ def requests(operations: dict[str, tuple[str, str]], ids: dict[str, str]) -> dic
         "createSimulation": {"json": {"job": ids["job"]}},
         "compareJobs": {"json": {"a": ids["job"], "b": ids["job"]}},
         "putModel": {"content": b"other bytes", "headers": {"Content-Type": "application/octet-stream"}},
+        "putUnits": {"content": b"no units", "headers": {"Content-Type": "application/octet-stream"}},
         "getTables": {"params": {"profile": "edge4", "shape": "x:1x3x9x9"}},
         "getTableStatistics": {"params": {"profile": "edge4"}},
     }
@@ -86,7 +89,9 @@ def things(api: Api) -> dict[str, str]:
     sweep = api.http.post("/v1/sweeps", json={"model": api.upload(conv_chain(1)), "profiles": ["edge4"]}).json()["id"]
     assert api.finished(simulation)["state"] == api.finished(sweep)["state"] == "succeeded"
     digest = profile.json()["digest"]
-    return {"model": model, "profile": digest, "job": job["id"], "simulation": simulation, "sweep": sweep}
+    library = items(api, "units")[0]["id"]
+    named = {"model": model, "profile": digest, "job": job["id"], "simulation": simulation, "sweep": sweep}
+    return {**named, "library": library}
 
 
 def operations_of(api: Api) -> dict[str, tuple[str, str]]:
@@ -104,20 +109,23 @@ def test_every_route_answers_another_owner_as_if_there_were_no_such_thing(owners
     ids = things(ann)
     asked, unknown = requests(operations, ids), requests(operations, UNKNOWN)
     uploads_and_lists = {"uploadModel", "createProfile", "listModels", "listProfiles", "listJobs"}
+    uploads_and_lists |= {"listUnits", "getUnitStatistics", "listTables"}
     assert operations.keys() - asked.keys() == OPEN | uploads_and_lists, (
         "say in `requests` how a new route names things"
     )
     for name, request in asked.items():
         answer = request.sent(bob)
         assert said(answer, ids) == said(unknown[name].sent(bob), UNKNOWN), name
-        assert answer.status_code == (422 if name in ("createCompilation", "createSweep", "putModel") else 404), name
+        assert answer.status_code == (
+            422 if name in ("createCompilation", "createSweep", "putModel", "putUnits") else 404
+        ), name
     # the same requests reach the things of their owner, so they were not refused for another reason
     by_method = sorted(asked.items(), key=lambda item: item[1].method == "DELETE")
     for name, request in by_method:
         if name == "deleteModel":
             for job in ann.jobs():  # those that these requests began need it until they end
                 ann.finished(job["id"])
-        if name != "putModel":
+        if name not in ("putModel", "putUnits"):
             assert request.sent(ann).status_code in (200, 202, 204), name
 
 

@@ -26,12 +26,14 @@ from app.jobs.results import ResultCache
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import document_store, model_store
+from app.units.unit_cache import UnitCache
 from compiler.compile import compile_model
 from compiler.errors import CompilationCancelledError, InternalError, ModelError
 from compiler.profile import builtin_profile, profile_json
 from compiler.program.executable import read
 from compiler.shapes.package import read_package
 from tests.app.conftest import client, redis_url  # noqa: F401 - fixtures
+from tests.app.test_unit_cache import bytes_client
 from tests.service.harness import conv_chain
 from tests.service.models import images
 from worker.lease_keeper import Keeper, anonymous_bytes
@@ -58,6 +60,7 @@ class Desk:
             results=self.results,
             models=self.models,
             store=self.store,
+            units=UnitCache(bytes_client(connection), connection, self.settings),
             settings=self.settings,
         )
         self.client = connection

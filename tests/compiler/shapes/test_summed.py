@@ -21,7 +21,7 @@ def product() -> Compiled:
     model = Model()
     a, b = model.input(["rows", "depth"], "a"), model.input(["depth", 24], "b")
     model.output(model.node("MatMul", [a, b], name="product"))
-    return Compiled.of(model, {"rows": (1, 40), "depth": (1, 256)})
+    return Compiled.of(model, {"rows": (1, 48), "depth": (1, 256)})
 
 
 def test_a_problem_is_the_results_shape_and_what_is_summed_over() -> None:
@@ -37,8 +37,8 @@ def test_a_problem_is_the_results_shape_and_what_is_summed_over() -> None:
 def test_costs_at_a_sampled_extent_are_those_of_the_graph_there(depth: int) -> None:
     of = product()
     (library,) = of.model.libraries
-    cost = of.model.cost_at(0, (40, 24, depth))
-    there = graph_facts(graph_at(of.model.graph, {"rows": 40, "depth": depth}, of.values))
+    cost = of.model.cost_at(0, (48, 24, depth))
+    there = graph_facts(graph_at(of.model.graph, {"rows": 48, "depth": depth}, of.values))
     model = CallModel(RoutineGeometry(there, library.routine.ops), builtin_profile("edge4"))
     for tile in library.tiles:
         lengths = [tile[axis] for axis in library.routine.tiled]
@@ -49,14 +49,14 @@ def test_costs_at_a_sampled_extent_are_those_of_the_graph_there(depth: int) -> N
 
 def test_costs_between_the_samples_lie_between_theirs() -> None:
     of = product()
-    by_depth = [of.model.cost_at(0, (40, 24, depth)).compute_cycles for depth in range(1, 257)]
+    by_depth = [of.model.cost_at(0, (48, 24, depth)).compute_cycles for depth in range(1, 257)]
     assert by_depth == sorted(by_depth)
     assert by_depth[0] < by_depth[99] < by_depth[255]
 
 
 def test_tables_for_little_to_sum_are_chosen_and_priced_for_that() -> None:
     of = product()
-    short, long = (of.model.simple_table(0, of.model.problem(0, {"rows": 40, "depth": depth})) for depth in (2, 256))
+    short, long = (of.model.simple_table(0, of.model.problem(0, {"rows": 48, "depth": depth})) for depth in (2, 256))
     assert short is not None
     assert long is not None
     assert short.cost_cycles < long.cost_cycles / 4

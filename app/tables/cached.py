@@ -1,0 +1,114 @@
+"""Lists of cached tables: those of shapes that an owner asked for, model by model (SHAPE-1, API-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from app.context import Context
+from app.jobs.records import owned
+from app.models import service as models
+from app.profiles import service as profiles
+from app.store import is_digest
+from app.tables.counts import MAX_SHAPES
+from app.tables.open_packages import OpenPackage
+from app.tables.schemas import CachedShape, CachedTable, CachedTablePage
+from compiler.errors import RequestError
+from compiler.profile import profile_digest
+from compiler.program.errors import ExecutableError
+
+# Shapes of one package that are shown, those asked for most.
+_SHAPES: Final = 20
+MAX_MODELS: Final = 20
+
+
+def cached_tables(
+    context: Context, shapes: Sequence[str], profile: str | None, model: str | None, cursor: str | None, limit: int
+) -> CachedTablePage:
+    """A page of the owner's models with their cached tables, of one shape or of those asked for most.
+
+    Raises NotFoundError for an unknown model or profile, RequestError for shapes that the model `model` does not take.
+    """
+    wanted = None if profile is None else _digest_of(context, profile)
+    if model is not None:
+        chosen, following = [models.get(context, model)], None
+    else:
+        of_models = models.listed(context, cursor, limit)
+        chosen, following = of_models.items, of_models.next_cursor
+    items: list[CachedShape] = []
+    for one in chosen:
+        packages = cast(dict[str, str], context.broker.hgetall(owned(context.owner.name, f"model:{one.id}:packages")))
+        for of_profile, digest in sorted(packages.items()):
+            if wanted in (None, of_profile):
+                opened = _opened(context, digest)
+                asked = [] if opened is None else _asked(context, opened, shapes, is_named=model is not None)
+                items += [_shape(context, opened, one.id, one.name, dims, n) for dims, n in asked if opened is not None]
+    return CachedTablePage(items=[item for item in items if item.tables], next_cursor=following)
+
+
+def _digest_of(context: Context, profile: str) -> str:
+    if is_digest(profile):
+        return profile
+    return context.builtin_digests.get(profile) or profile_digest(profiles.get(context, profile))
+
+
+def _opened(context: Context, digest: str) -> OpenPackage | None:
+    """A package; None for one that is gone, or was made by another version."""
+    try:
+        return context.packages.get(digest)
+    except (FileNotFoundError, ExecutableError, RequestError):
+        return None
+
+
+def _asked(
+    context: Context, opened: OpenPackage, shapes: Sequence[str], *, is_named: bool
+) -> list[tuple[Mapping[str, int], int]]:
+    """The dimensions that are looked for, and how often the owner asked for them."""
+    counts = context.tables.counts.of(opened.digest, MAX_SHAPES if shapes else _SHAPES, owner=context.owner.name).shapes
+    names = sorted(opened.model.ranges)
+    asked = [(dict(zip(names, extents, strict=True)), count) for extents, count in counts]
+    if not shapes:
+        return list(asked)
+    try:
+        dims = opened.model.dims_of_words(shapes)
+    except RequestError:
+        if is_named:
+            raise
+        return []
+    return [(dims, next((count for known, count in asked if known == dims), 0))]
+
+
+def _shape(
+    context: Context, opened: OpenPackage, model: str, name: str, dims: Mapping[str, int], requests: int
+) -> CachedShape:
+    asked = opened.asked(dims)
+    cache = context.tables.cache
+    keys = list(dict.fromkeys(one.key for one in asked))
+    entries, ages = cache.read(keys), cache.ages_s(keys)
+    tables: dict[str, CachedTable] = {}
+    for one in asked:
+        entry = entries[one.key]
+        if entry.table is None or entry.value is None or one.key in tables:
+            continue
+        library, units = opened.model.libraries[one.routine], _units(entry.table.runs)
+        tables[one.key] = CachedTable(
+            op="+".join(opened.model.graph.ops[op].kind for op in library.routine.ops),
+            signature=library.units.signature,
+            shape=list(one.problem),
+            kind=entry.table.kind,
+            tiles=[list(library.tiles[number]) for number in units if number < len(library.tiles)],
+            bytes=len(entry.value),
+            age_s=ages[one.key],
+        )
+    return CachedShape(
+        model=model,
+        name=name,
+        profile=opened.model.profile_digest,
+        dims=dict(dims),
+        requests=requests,
+        tables=list(tables.values()),
+    )
+
+
+def _units(runs: Sequence[Any]) -> list[int]:
+    return sorted({int(run.unit) for run in runs})

@@ -1,0 +1,176 @@
+"""Lists of shape units (API-3): an owner sees the libraries that the own compilations used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+import redis
+
+from app.context import Context
+from app.errors import NotFoundError
+from app.http import encode_cursor
+from app.listing import page
+from app.profiles import service as profiles
+from app.store import is_digest
+from app.units.rebuild import rebuilt_bundle
+from app.units.schemas import OpUnits, Unit, UnitLibrary, UnitPage, UnitStatistics
+from app.units.unit_cache import list_key, use_key, value_key
+from compiler.cache_key import UNIT_FORMAT
+from compiler.errors import RequestError, printable
+from compiler.profile import profile_digest
+from compiler.shapes.shared_libraries import labels_of, unit_keys
+from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
+from compiler.shapes.unit_encoding import DamagedUnitError, decode_library
+
+# Records that one request looks at; a list that is filtered goes on in the next page.
+SCANNED: Final = 500
+# Libraries that statistics count.
+_COUNTED: Final = 5_000
+
+Record = dict[str, str]
+
+
+def listed(context: Context, op: str | None, profile: str | None, cursor: str | None, limit: int) -> UnitPage:
+    """A page of libraries, those used latest first, of ops and a profile if these are given.
+
+    Raises NotFoundError for an unknown profile, RequestError for a cursor that this service did not issue.
+    """
+    wanted = None if profile is None else _digest_of(context, profile)
+    rows, following = page(context.cache, list_key(context.owner.name), cursor, SCANNED)
+    items: list[UnitLibrary] = []
+    for number, (library, record) in enumerate(_records(context, [name for name, _ in rows])):
+        if (op is None or record["op"] == op) and wanted in (None, record["profile"]):
+            found = _library(context, library, record)
+            items += [] if found is None else [found]
+        if len(items) == limit and number + 1 < len(rows):
+            return UnitPage(items=items, next_cursor=encode_cursor((rows[number][1], rows[number][0])))
+    return UnitPage(items=items, next_cursor=following)
+
+
+def statistics(context: Context) -> UnitStatistics:
+    """What the owner's compilations used latest, by ops."""
+    names = cast(list[str], context.cache.zrevrange(list_key(context.owner.name), 0, _COUNTED - 1))
+    by_op: dict[str, OpUnits] = {}
+    for _, record in _records(context, names):
+        one = by_op.setdefault(record["op"], OpUnits(op=record["op"], libraries=0, units=0, bytes=0, hits=0))
+        one.libraries += 1
+        for field in ("units", "bytes", "hits"):
+            setattr(one, field, getattr(one, field) + int(record[field]))
+    ops = sorted(by_op.values(), key=lambda one: (-one.bytes, one.op))
+    sums = {field: sum(getattr(one, field) for one in ops) for field in ("libraries", "units", "bytes", "hits")}
+    return UnitStatistics(**sums, ops=ops)
+
+
+def _digest_of(context: Context, profile: str) -> str:
+    if is_digest(profile):
+        return profile
+    return context.builtin_digests.get(profile) or profile_digest(profiles.get(context, profile))
+
+
+def _records(context: Context, names: Sequence[str]) -> Iterator[tuple[str, Record]]:
+    """The records of libraries that are whole; one that was lost in part shows again after its next use."""
+    pipeline = context.cache.pipeline(transaction=False)
+    for name in names:
+        pipeline.hgetall(use_key(name))
+    for name, record in zip(names, cast(list[Record], pipeline.execute()), strict=True):
+        if record.keys() >= {"op", "made_ms", "units", "bytes", "hits"}:
+            yield name, record
+
+
+def _library(context: Context, name: str, record: Record) -> UnitLibrary | None:
+    """A library with its units; None if its value was lost."""
+    value = context.table_bytes.get(value_key(name))
+    if not isinstance(value, bytes):
+        return None
+    try:
+        stored = decode_library(value)
+    except DamagedUnitError:
+        return None
+    pipeline: redis.client.Pipeline = context.table_bytes.pipeline(transaction=False)
+    for key in unit_keys(stored):
+        pipeline.strlen(value_key(key))
+    sizes = cast(list[int], pipeline.execute())
+    ids: list[Any] = list(stored.header.get("ids", ()))
+    return UnitLibrary(
+        id=name.rpartition(":")[2],
+        op=record["op"],
+        signature=record["signature"],
+        size=record["size"],
+        dtype=record["dtype"],
+        profile=record["profile"],
+        hits=int(record["hits"]),
+        bytes=len(value) + sum(sizes),
+        created_at=_time(record["made_ms"]),
+        used_at=_time(record["used_ms"]) if "used_ms" in record else None,
+        units=[
+            Unit(id=str(one), tile=list(tile), bytes=size)
+            for one, tile, size in zip(ids, stored.tiles, sizes, strict=True)
+            if size
+        ],
+    )
+
+
+def _time(milliseconds: str) -> datetime:
+    return datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
+
+
+def bundle(context: Context, library_id: str) -> bytes:
+    """A library with its units as one file; raises NotFoundError for one that is lost or not in the owner's list."""
+    key = library_key_of(library_id)
+    values: dict[str, bytes] = {}
+    if is_digest(library_id) and context.cache.zscore(list_key(context.owner.name), key) is not None:
+        units = context.units.for_owners([context.owner.name])
+        values = dict(units.get_many([key]))
+        with suppress(DamagedUnitError, KeyError):
+            values |= units.get_many(unit_keys(decode_library(values[key])))
+            return encode_bundle(key, values)
+    raise NotFoundError(
+        f"there are no shape units {printable(library_id, 80)}",
+        code="unknown_units",
+        actual=printable(library_id, 80),
+        hint="List them with GET /v1/units",
+    )
+
+
+def push(context: Context, library_id: str, data: bytes) -> bool:
+    """Store a library that came from elsewhere, once this server has built it again byte for byte; True if it is new.
+
+    Raises RequestError for bytes that are no library, of another id or profile, or that the compiler does not make.
+    """
+    key, given = decode_bundle(data)
+    if key != library_key_of(library_id):
+        raise _refused("the bytes are units of another id", "wrong_units", key.rpartition(":")[2], library_id)
+    library = decode_library(given[key])
+    units = context.units.for_owners([context.owner.name])
+    known = dict(units.get_many(list(given)))
+    is_new = known.keys() != given.keys()
+    if is_new:
+        profile = profiles.resolve(context, library.about.profile)
+        own, known = decode_bundle(rebuilt_bundle(given[key], profile, context.unit_makers))
+        if own != key:
+            known = {}
+    if known != given:
+        raise _refused("this server builds other units for that routine", "units_differ", "other bytes", "equal bytes")
+    if is_new:
+        units.put_many(key, known, labels_of(library))
+    units.used({key: len(library.tiles)})
+    return is_new
+
+
+def _refused(message: str, code: str, actual: str, limit: str) -> RequestError:
+    return RequestError(
+        message,
+        code=code,
+        stage="units",
+        actual=printable(actual, 80),
+        limit=printable(limit, 80),
+        hint="Push units that the same version of Tessera made for this profile",
+    )
+
+
+def library_key_of(library_id: str) -> str:
+    """The key of the library that a URL names."""
+    return f"library:{UNIT_FORMAT}:{library_id}"

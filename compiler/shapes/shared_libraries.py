@@ -1,0 +1,193 @@
+"""Finds the libraries of a model's routines among the stored ones, and makes the others (SHAPE-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.cache_key import LibraryFor, library_key, unit_key
+from compiler.errors import InternalError
+from compiler.profile.load import profile_digest
+from compiler.profile.schema import Profile
+from compiler.shapes.canonical_routine import CanonicalRoutine, Sized
+from compiler.shapes.make_library import make_library
+from compiler.shapes.routine import Routine
+from compiler.shapes.size_class import resident_class
+from compiler.shapes.stored_units import StoredUnits
+from compiler.shapes.unit_encoding import (
+    DamagedUnitError,
+    StoredLibrary,
+    decode_library,
+    encode_library,
+    encode_units,
+    library_of,
+)
+from compiler.shapes.unit_library import Library, RenamedBuffers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A routine whose library is wanted, and the bytes of stationary weights in every core beside it."""
+
+    routine: CanonicalRoutine
+    resident_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One size that a wanted library may be made for."""
+
+    sized: Sized
+    about: LibraryFor
+
+    @property
+    def key(self) -> str:
+        """The key of the library."""
+        return library_key(self.about)
+
+
+class SharedLibraries:
+    """The libraries of one compilation: equal routines have one, which is stored for other compilations."""
+
+    def __init__(self, profile: Profile, stored: StoredUnits) -> None:
+        self._profile = profile
+        self._digest = profile_digest(profile)
+        self._stored = stored
+        # None where no tile fits a core at this size
+        self._known: dict[str, Library | None] = {}
+
+    def of(self, wanted: Sequence[Wanted]) -> list[Library]:
+        """The libraries of routines under their canonical names, in order.
+
+        Of each routine's sizes the first at which a tile fits a core has it. Those are its size class beside a class
+        of resident bytes, then its own ranges beside exactly these bytes, where the routine was found to fit.
+        """
+        candidates = [self._candidates(one) for one in wanted]
+        for turn in range(max(map(len, candidates), default=0)):
+            lacking = (sizes[turn] for sizes in candidates if turn < len(sizes) and self._first(sizes[:turn]) is None)
+            self._find({one.key: one for one in lacking})
+        return [self._found(sizes) for sizes in candidates]
+
+    def _found(self, sizes: Sequence[Candidate]) -> Library:
+        found = self._first(sizes)
+        if found is None:
+            raise InternalError(
+                "a routine was chosen that fits no core", stage="shapes", op_type=sizes[-1].sized.graph.ops[-1].kind
+            )
+        return found
+
+    def _first(self, sizes: Sequence[Candidate]) -> Library | None:
+        return next((found for one in sizes if (found := self._known.get(one.key)) is not None), None)
+
+    def _candidates(self, wanted: Wanted) -> list[Candidate]:
+        rounded = resident_class(wanted.resident_bytes, self._profile.weight_memory_bytes)
+        return [
+            Candidate(
+                sized=sized,
+                about=LibraryFor(
+                    signature=wanted.routine.signature,
+                    size=sized.text,
+                    profile=self._digest,
+                    resident_bytes=rounded if sized.is_class else wanted.resident_bytes,
+                ),
+            )
+            for sized in wanted.routine.size_classes
+        ]
+
+    def _find(self, candidates: Mapping[str, Candidate]) -> None:
+        """Read libraries that are not known yet; make those that are not stored, one after another."""
+        missing = [key for key in candidates if key not in self._known]
+        self._known |= read_libraries(self._stored, missing)
+        for key in missing:
+            if key not in self._known:
+                self._known[key] = self._made(key, candidates[key])
+
+    def _made(self, key: str, candidate: Candidate) -> Library | None:
+        """A library that was not stored: by now another may have made it, else it is made and stored here."""
+        with self._stored.building(key) as is_ours:
+            found = read_libraries(self._stored, [key])
+            if key in found:
+                return found[key]
+            values = library_values(candidate, self._profile)
+            library = decode_library(values[key])
+            if is_ours:
+                self._stored.put_many(key, values, labels_of(library))
+        return _library(library, values)
+
+
+def library_values(candidate: Candidate, profile: Profile) -> dict[str, bytes]:
+    """Make a library: its value and those of its units by key, the same whoever makes it."""
+    about = candidate.about
+    library = make_library(candidate.sized, about.signature, profile.beside(about.resident_bytes))
+    values = {candidate.key: encode_library(about, candidate.sized, library)}
+    if library is not None:
+        values |= {unit_key(about, tile): value for tile, value in encode_units(library).items()}
+    return values
+
+
+def read_libraries(stored: StoredUnits, keys: Sequence[str]) -> dict[str, Library | None]:
+    """The libraries that are stored with all their units, in two requests; None for a size at which no tile fits.
+
+    Damaged values are dropped.
+    """
+    if not keys:
+        return {}
+    libraries = _decoded(stored, stored.get_many(keys))
+    of_units = {key: unit_keys(library) for key, library in libraries.items()}
+    wanted = [unit for units in of_units.values() for unit in units]
+    values = stored.get_many(wanted) if wanted else {}
+    found: dict[str, Library | None] = {}
+    for key, library in libraries.items():
+        if any(unit not in values for unit in of_units[key]):
+            continue
+        try:
+            found[key] = _library(library, values)
+        except DamagedUnitError:
+            stored.drop_damaged([key, *of_units[key]])
+    stored.used({key: len(of_units[key]) for key in found})
+    return found
+
+
+def labels_of(library: StoredLibrary) -> dict[str, str]:
+    """What lists show of a library: kinds of ops, signature, element type, size, profile."""
+    return {
+        "op": "+".join(library.kinds),
+        "signature": library.about.signature,
+        "dtype": library.dtype,
+        "size": library.about.size,
+        "profile": library.about.profile,
+    }
+
+
+def unit_keys(library: StoredLibrary) -> list[str]:
+    """The keys of a library's units, in order."""
+    return [unit_key(library.about, tile) for tile in library.tiles]
+
+
+def _decoded(stored: StoredUnits, values: Mapping[str, bytes]) -> dict[str, StoredLibrary]:
+    found = {}
+    for key, value in values.items():
+        try:
+            library = decode_library(value)
+        except DamagedUnitError:
+            stored.drop_damaged([key])
+            continue
+        if library_key(library.about) == key:
+            found[key] = library
+        else:
+            stored.drop_damaged([key])
+    return found
+
+
+def _library(library: StoredLibrary, values: Mapping[str, bytes]) -> Library | None:
+    return library_of(library, [values[key] for key in unit_keys(library)]) if library.tiles else None
+
+
+def bound(library: Library, routine: CanonicalRoutine, names: Mapping[str, str]) -> Library:
+    """A library as a model's routine uses it; `names`: the model's names of buffers by the canonical ones."""
+    return replace(
+        library,
+        routine=Routine(ops=routine.ops, tiled=library.routine.tiled),
+        buffers=RenamedBuffers(library.buffers, names),
+        summed=tuple(routine.dims[name] for name in library.summed),
+    )

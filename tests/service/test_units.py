@@ -1,0 +1,167 @@
+"""SHAPE-1 over HTTP: compilations share units, lists show an owner's own, a flush and a restart cost time only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import pytest
+
+from app.redis_urls import connect
+from app.supervisor.service import EmbeddedService
+from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
+from tests.service.harness import Api, new_key
+from tests.service.models import images
+from tests.service.test_tables import RANGES, packaged, tables
+
+pytestmark = pytest.mark.service
+Start = Callable[..., tuple[EmbeddedService, Api]]
+
+
+def named(text: str) -> bytes:
+    """The network of images with a name of its own, and other names of its dimensions."""
+    model = onnx.load_from_string(images())
+    model.graph.name = text
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = f"{text}_{dim.dim_param}"
+    return bytes(model.SerializeToString())
+
+
+def ranges(text: str) -> dict[str, Any]:
+    return {f"{text}_{name}": ends for name, ends in RANGES.items()}
+
+
+def figures(api: Api) -> dict[str, float]:
+    """How many units compilations found and built so far."""
+    lines = [line.split() for line in api.http.get("/metrics").text.splitlines()]
+    values = {line[0]: float(line[1]) for line in lines if line[0].startswith("tessera_units_total")}
+    return {source: values.get(f'tessera_units_total{{source="{source}"}}', 0.0) for source in ("found", "built")}
+
+
+def listed(api: Api, what: str = "units", **query: Any) -> list[dict[str, Any]]:
+    answer = api.http.get(f"/v1/{what}", params=query)
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["items"])
+
+
+def package_bytes(api: Api, job: dict[str, Any]) -> bytes:
+    return api.http.get(f"/v1/jobs/{job['id']}/package").content
+
+
+def test_a_renamed_model_uses_the_units_and_tables_of_the_first(api: Api) -> None:
+    first, _ = packaged(api, named("one"), dims=ranges("one"))
+    before = figures(api)
+    second, _ = packaged(api, named("two"), dims=ranges("two"))
+    after = figures(api)
+    assert after["built"] == before["built"]
+    assert after["found"] > before["found"]
+    for shape in ("x:1x3x9x9", "x:2x3x39x17", "x:4x3x1x40"):
+        tables(api, first, shape)
+        assert tables(api, second, shape)["cache"] == "hit"
+
+
+def test_lists_show_units_and_tables_of_the_owner_alone(service: EmbeddedService) -> None:
+    ann, bob = (Api(service.url, new_key(service, f"units-{name}")) for name in ("ann", "bob"))
+    model, _ = packaged(ann, named("listed"), dims=ranges("listed"))
+    (library,) = listed(ann)
+    assert (library["op"], library["size"]) == ("Conv+Relu", "<=4,<=48,<=48")
+    assert library["bytes"] > sum(one["bytes"] for one in library["units"]) > 0
+    assert all(len(one["tile"]) == 4 for one in library["units"])
+    assert listed(ann, op="Conv+Relu", profile="edge4") == [library]
+    assert listed(ann, op="Relu") == listed(ann, profile="cluster4x4") == listed(bob) == []
+    assert ann.http.get("/v1/units", params={"profile": "none"}).status_code == 404
+    sums = ann.http.get("/v1/units/statistics").json()
+    assert (sums["libraries"], sums["units"]) == (1, len(library["units"]))
+    assert [one["op"] for one in sums["ops"]] == ["Conv+Relu"]
+    assert bob.http.get("/v1/units/statistics").json()["libraries"] == 0
+    assert listed(ann, "tables") == []
+    tables(ann, model, "x:2x3x11x13")
+    (shape,) = listed(ann, "tables")
+    assert (shape["model"], shape["requests"], len(shape["tables"])) == (model, 1, 1)
+    assert shape["dims"] == {"listed_n": 2, "listed_h": 11, "listed_w": 13}
+    (table,) = shape["tables"]
+    assert (table["signature"], table["shape"]) == (library["signature"], [2, 8, 11, 13])
+    assert table["bytes"] > 0
+    assert {tuple(tile) for tile in table["tiles"]} <= {tuple(one["tile"]) for one in library["units"]}
+    (again,) = listed(ann, "tables", shape="x:2x3x11x13", profile="edge4", model=model)
+    assert (again["dims"], again["requests"], len(again["tables"])) == (shape["dims"], 1, 1)
+    assert listed(ann, "tables", shape="x:1x3x2x2") == listed(bob, "tables") == []
+    assert bob.http.get("/v1/tables", params={"model": model}).status_code == 404
+    for api in (ann, bob):
+        api.http.close()
+
+
+def test_pages_of_units_have_all_of_them_once(service: EmbeddedService) -> None:
+    api = Api(service.url, new_key(service, "pages"))
+    for high in (20, 30, 60):
+        packaged(api, named(f"p{high}"), dims={**ranges(f"p{high}"), f"p{high}_h": {"min": 1, "max": high}})
+    found, cursor = [], None
+    while True:
+        answer = api.http.get("/v1/units", params={"limit": 1} | ({} if cursor is None else {"cursor": cursor})).json()
+        found += [one["id"] for one in answer["items"]]
+        cursor = answer.get("next_cursor")
+        if cursor is None:
+            break
+    assert len(found) == len(set(found)) == 3
+    api.http.close()
+
+
+@pytest.mark.slow
+def test_units_survive_a_restart_and_a_flush_costs_time_only(start: Start) -> None:
+    service, api = start()
+    _, job = packaged(api, named("kept"), dims=ranges("kept"))
+    first, built = package_bytes(api, job), figures(api)["built"]
+    service.stop()
+    service, api = start()
+    assert len(listed(api)) == 1
+    packaged(api, named("again"), dims=ranges("again"))
+    assert figures(api)["built"] == built
+    connect(service.cache_url).flushall()
+    assert listed(api) == []
+    _, job = packaged(api, named("kept"), dims=ranges("kept"))
+    assert package_bytes(api, job) == first
+    assert figures(api)["built"] == 2 * built
+
+
+def test_units_that_are_pushed_are_built_again(service: EmbeddedService) -> None:
+    ann, bob = (Api(service.url, new_key(service, f"travel-{name}")) for name in ("ann", "bob"))
+    packaged(ann, named("travel"), dims=ranges("travel"))
+    (library,) = listed(ann)
+    path = f"/v1/units/{library['id']}"
+    answer = ann.http.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/octet-stream")
+    bundle = answer.content
+    assert bob.http.get(path).status_code == 404
+    cache = connect(service.cache_url, text=False)
+    before = {key: cache.get(key) for key in cache.scan_iter(match="tessera:unit:*")}
+    cache.delete(*before, f"tessera:library:1:{library['id']}")
+    binary = {"Content-Type": "application/octet-stream"}
+    key, values = decode_bundle(bundle)
+    changed = forged(key, values)
+    answer = bob.http.put(path, content=changed, headers=binary)
+    assert (answer.status_code, answer.json()["code"]) == (422, "units_differ")
+    assert not list(cache.scan_iter(match="tessera:unit:*"))
+    assert listed(bob) == []
+    assert bob.http.put(path, content=b"no units", headers=binary).json()["code"] == "invalid_units"
+    assert bob.http.put(f"/v1/units/{'0' * 64}", content=bundle, headers=binary).json()["code"] == "wrong_units"
+    assert bob.http.put(path, content=bundle, headers=binary).status_code == 204
+    assert all(cache.get(f"tessera:{key}") == value for key, value in values.items())
+    assert bob.http.get(path).content == bundle
+    assert [one["id"] for one in listed(bob)] == [library["id"]]
+    assert bob.http.put(path, content=changed, headers=binary).json()["code"] == "units_differ"
+    for one in (ann, bob):
+        one.http.close()
+
+
+def forged(key: str, values: dict[str, bytes]) -> bytes:
+    """The bundle with a unit that claims another memory need, its checksum right."""
+    name = next(one for one in values if one != key)
+    head, body = values[name][:10], values[name][42:]
+    other = body.replace(b'"weight_bytes":', b'"weight_bytes":1', 1)
+    length = int.from_bytes(head[6:10], "little") + 1
+    value = head[:6] + length.to_bytes(4, "little") + hashlib.sha256(other).digest() + other
+    return encode_bundle(key, {**values, name: value})
