@@ -129,7 +129,7 @@ class AddressTables(Part, frozen=True, kw_only=True):
     kind of buffer in which it finds the input, `bytes` together; `read_bytes` are read from DRAM per inference.
     `lines_per_position` are the memory lines that the first channels of a position's taps lie in, on average. `padding`
     is how padding is read: by `classes` of positions with shortened lists of offsets, which take no memory of their
-    own, or from a buffer with a `border`, which would take `border_bytes`; `none` if there is no padding.
+    own; `none` if there is no padding.
     """
 
     positions: int
@@ -137,8 +137,7 @@ class AddressTables(Part, frozen=True, kw_only=True):
     bytes: int
     read_bytes: int
     lines_per_position: float
-    padding: Literal["none", "classes", "border"]
-    border_bytes: int
+    padding: Literal["none", "classes"]
 
 
 class PlanOp(Part, frozen=True, kw_only=True):

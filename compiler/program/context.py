@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from compiler.address.build import build_table
-from compiler.address.read import TableKey, WindowRead, table_key
+from compiler.address.build import WindowRead, build_table
 from compiler.address.table import ENTRY_BYTES
 from compiler.ir.box import AxisMap
 from compiler.ir.graph import MAX_AXES, Graph
@@ -79,7 +78,7 @@ class Context:
         self._operands: dict[int, tuple[Operand, ...]] = {}
         self._orders: dict[str, tuple[int, ...]] = {}
         self.addresses: list[Addresses] = []
-        self._address_names: dict[TableKey, str] = {}
+        self._address_names: dict[WindowRead, str] = {}
         self.address_tables: dict[str, int] = {}
 
     def region(self, name: str) -> Held:
@@ -132,8 +131,7 @@ class Context:
 
     def address_table(self, read: WindowRead) -> str:
         """The name of the region in which the address table of a read lies; equal ones are one (ADDR-5)."""
-        key = table_key(read)
-        name = self._address_names.get(key)
+        name = self._address_names.get(read)
         if name is not None:
             return name
         table = build_table(read)
@@ -141,7 +139,7 @@ class Context:
         name = f"addresses {number}"
         while name in self.graph.tensors:
             name += "'"
-        self._address_names[key], self.address_tables[name] = name, number
+        self._address_names[read], self.address_tables[name] = name, number
         self.addresses.append(Addresses(region=len(self.region_list), table=table))
         line = self.machine.profile.line_bytes
         self._enter(
