@@ -77,9 +77,10 @@ def routine_key(model: ShapeModel, number: int) -> str:
     return _digest(parts)
 
 
-def table_key(routine: str, shape: Sequence[int]) -> str:
-    """SHA-256 over a routine, as `routine_key` names it, and the shape of its result."""
-    return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}".encode()).hexdigest()
+def table_key(routine: str, shape: Sequence[int], units: Sequence[int] | None = None) -> str:
+    """SHA-256 over a routine, as `routine_key` names it, the shape of its result, and the units where not all serve."""
+    of_units = "" if units is None else f":{','.join(map(str, units))}"
+    return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}{of_units}".encode()).hexdigest()
 
 
 def _digest(parts: dict[str, object]) -> str:

@@ -44,7 +44,8 @@ from compiler.profile.schema import Profile
 from compiler.program.lower import LowerSegments
 from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.make_tables import MakeTables
-from compiler.shapes.make_units import MakeUnits
+from compiler.shapes.make_units import MakeUnits, ranges_of
+from compiler.shapes.reach import FindReach
 from compiler.shapes.segments import UnitCompiler
 from compiler.simulator.value_check import CheckValues
 
@@ -154,12 +155,15 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
             Rebatch(batch=options.batch),  # Graph -> Graph
         )
 
-    def import_at(dims: Mapping[str, int]) -> Graph:
+    def import_between(minima: Mapping[str, int], maxima: Mapping[str, int]) -> Graph:
         graph: Any = source
-        for each in imported(LowerModel(dims=dims, minima=dims, plain=options.plain, strict=options.strict)):
+        for each in imported(LowerModel(dims=maxima, minima=minima, plain=options.plain, strict=options.strict)):
             graph = each.run(graph)
         assert isinstance(graph, Graph)
         return graph
+
+    def import_at(dims: Mapping[str, int]) -> Graph:
+        return import_between(dims, dims)
 
     def units(facts: GraphFacts) -> UnitCompiler:
         return UnitCompiler(facts, profile, options)
@@ -167,6 +171,9 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
     return (
         *imported(LowerModel(dims=options.maxima, minima=options.minima, plain=options.plain, strict=options.strict)),
         CheckExtents(source=source, options=options, import_at=import_at),  # Graph -> Graph
+        FindReach(  # Graph -> Graph
+            ranges=lambda graph: ranges_of(graph, options), import_between=import_between
+        ),
         SplitNormalisations(profile=profile, candidates=units),  # Graph -> Graph
         SplitReductions(profile=profile, candidates=units),  # Graph -> Graph
         SplitPads(profile=profile, candidates=units),  # Graph -> Graph

@@ -136,8 +136,7 @@ class Computer:
                     for piece in write(compilation.executable):
                         writer.write(piece)
                     outcome["executable"] = writer.commit()
-            if options.varies:
-                outcome |= package_outcome(source, profile, options, keeper, self.store)
+            outcome |= package_outcome(source, profile, options, keeper, self.store)
         return outcome
 
     def _demand_unchanged(self, model: str) -> None:

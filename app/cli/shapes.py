@@ -39,7 +39,6 @@ from compiler.profile import profile_digest
 from compiler.program.errors import ExecutableError
 from compiler.program.executable import ChipSegment, Executable, write
 from compiler.shapes.declared import dims_from_arrays, dims_from_words
-from compiler.shapes.extents import dims_of
 from compiler.shapes.instance import Values
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import MEANINGLESS, read_package, stored_values, write_package
@@ -109,7 +108,7 @@ def dims_for(of: Shaped, shapes: Sequence[str], given: Mapping[str, Array] | Non
     model = of.model
     if given is not None:
         by_name = {name: array.shape for name, array in given.items()}
-        return dims_of(model.inputs, model.ranges, by_name, partial=False)
+        return model.dims_of(by_name, partial=False)
     if shapes:
         return model.dims_of_words(shapes)
     return {name: one.high for name, one in model.ranges.items()}

@@ -25,6 +25,7 @@ from compiler.shapes.legal import shape_at
 from compiler.shapes.library import choose_library, shape_costs
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.modelled import CallModel
+from compiler.shapes.reach import reach_of
 from compiler.shapes.residence import chooser_beside
 from compiler.shapes.routine import Routine, RoutineGeometry
 from compiler.shapes.segments import on_chips, segments_of
@@ -88,6 +89,7 @@ def build_model(
         graph=graph,
         profile=bytes(profile_json(profile)),
         ranges=ranges,
+        reach=reach_of(graph, ranges),
         parts=on_chips(facts, profile, options.chips, made, cycles),
         libraries=tuple(libraries),
         model_name=model_name,

@@ -138,7 +138,11 @@ def test_a_computation_writes_its_blobs_publishes_and_is_remembered(desk: Desk) 
     pictures = json.loads(desk.store.read(fields["pictures"]))
     assert pictures
     assert all(text.startswith("<svg ") for text in pictures.values())
-    names = ("state", "plan", "report", "pictures", "executable", "figures")
+    with desk.store.mapped(fields["package"]) as data:
+        package = read_package(memoryview(data))
+        assert (package.model.ranges, [dict(one.dims) for one in package.tables]) == ({}, [{}])
+        del package
+    names = ("state", "plan", "report", "pictures", "executable", "figures", "package")
     assert desk.results.get("c1") == {name: fields[name] for name in names}
 
 
