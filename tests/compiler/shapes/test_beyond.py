@@ -75,10 +75,10 @@ def attention() -> Model:
 
 
 def test_what_a_graph_reads_of_a_table_is_the_limit_of_what_import_decided() -> None:
-    """The encoder has 64 positions: up to twice the maximum was tried and holds, in which its constants are too short."""
+    """The encoder has 64 positions: twice the maximum was tried and holds, where its constants are too short."""
     of = Compiled.of(encoder_layer(), {"batch": (1, 3), "length": (1, 17)})
     assert of.model.reach["length"].high == 34
-    with pytest.raises(RequestError, match="constant .* has 17 elements along axis 0"):
+    with pytest.raises(RequestError, match=r"constant .* has 17 elements along axis 0"):
         simple_tables(of.model, {"batch": 1, "length": 18})
     with pytest.raises(RequestError, match="outside its range"):
         simple_tables(of.model, {"batch": 1, "length": 35})
