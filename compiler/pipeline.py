@@ -82,10 +82,12 @@ def build_pipeline(
     pictures: bool = False,
     announce: Callable[[Plan], None] | None = None,
     only_plan: bool = False,
+    by_default: bool = False,
 ) -> tuple[Pass, ...]:
     """The way of the data, top to bottom; each pass takes what the one before it returned.
 
-    `announce` is told the plan before its programs are made; with `only_plan` none are made.
+    `announce` is told the plan before its programs are made; with `only_plan` none are made. `by_default`: option
+    `dims` was not given, its ranges are defaults.
     """
     compilers = SegmentCompilers(profile, options)
     partition = PartitionGraph(profile=profile, options=options, candidates=compilers.of)
@@ -98,6 +100,7 @@ def build_pipeline(
         pictures=pictures,
         degradations=degradations,
         only_plan=only_plan,
+        by_default=by_default,
     )
     lowering: tuple[Pass, ...] = (
         LowerSegments(  # MappedGraph -> LoweredGraph
@@ -142,7 +145,9 @@ def build_pipeline(
     )
 
 
-def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options) -> tuple[Pass, ...]:
+def build_shape_pipeline(
+    source: ModelSource, profile: Profile, options: Options, *, by_default: bool = False
+) -> tuple[Pass, ...]:
     """The way of a model with dynamic dimensions to shape units: what was imported, without planning at one shape."""
 
     def imported(lowering: LowerModel) -> tuple[Pass, ...]:
@@ -183,15 +188,19 @@ def build_shape_pipeline(source: ModelSource, profile: Profile, options: Options
         UntieWeights(profile=profile),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=units),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict, minima=options.minima),  # Graph -> Graph
-        MakeUnits(source=source, profile=profile, options=options),  # Graph -> ShapeModel
+        MakeUnits(  # Graph -> ShapeModel
+            source=source, profile=profile, options=options, by_default=by_default
+        ),
         CheckShapes(source=source, options=options),  # ShapeModel -> ShapeModel
     )
 
 
-def build_package_pipeline(source: ModelSource, profile: Profile, options: Options) -> tuple[Pass, ...]:
+def build_package_pipeline(
+    source: ModelSource, profile: Profile, options: Options, *, by_default: bool = False
+) -> tuple[Pass, ...]:
     """The same way, to what a package carries."""
     return (
-        *build_shape_pipeline(source, profile, options),
+        *build_shape_pipeline(source, profile, options, by_default=by_default),
         MakeTables(options=options),  # ShapeModel -> PreparedModel
     )
 

@@ -45,8 +45,9 @@ class ShapeModel:
     """A compiled model with dynamic dimensions.
 
     `graph` is at the maxima of `ranges`, for which units were chosen; what it says holds within `reach`, and shapes are
-    served there as far as units go (`served.py`). `profile` is the profile's canonical form, in JSON. `choosers` are
-    made as they are asked for, each from the first of its routine; they are no part of the model.
+    served there as far as units go (`served.py`). `has_default_ranges`: the compilation was given none. `profile` is
+    the profile's canonical form, in JSON. `choosers` are made as they are asked for, each from the first of its
+    routine; they are no part of the model.
     """
 
     graph: Graph
@@ -57,6 +58,7 @@ class ShapeModel:
     libraries: tuple[Library, ...]
     model_name: str
     model_digest: str
+    has_default_ranges: bool = False
     choosers: dict[tuple[int, tuple[int, ...]], SimpleChooser] = field(default_factory=dict, repr=False)
     first_choosers: dict[int, SimpleChooser] = field(default_factory=dict, repr=False)
 

@@ -83,6 +83,7 @@ def write_package(model: ShapeModel, tables: Sequence[ShapeTables], values: Valu
         "model_name": model.model_name,
         "model_digest": model.model_digest,
         "ranges": {name: [one.low, one.high, one.step] for name, one in sorted(model.ranges.items())},
+        "default_ranges": model.has_default_ranges,
         "reach": {name: [one.low, one.high, one.step] for name, one in sorted(model.reach.items())},
         "graph": graph_values(model.graph, pieces.add),
         "parts": [[part.is_host, part.ops, part.routines, part.chip] for part in model.parts],
@@ -205,6 +206,7 @@ def _model_of(manifest: Mapping[str, Any], profile: bytes, base: int, numbers: m
         libraries=libraries,
         model_name=str(manifest["model_name"]),
         model_digest=str(manifest["model_digest"]),
+        has_default_ranges=bool(manifest["default_ranges"]),
     )
 
 

@@ -239,6 +239,24 @@ def test_a_static_model_has_the_table_of_its_one_shape(api: Api) -> None:
     assert statistics(api, model)["requests"] == 2
 
 
+def test_a_model_compiled_without_ranges_has_default_ranges_and_tables(api: Api) -> None:
+    """SHAPE-9: the plan and the answer say which ranges were taken, and that they are defaults."""
+    model = api.upload(images(3))
+    job = api.finished(api.submit(model, "edge4", verify="none"))
+    assert job["state"] == "succeeded", job
+    taken = {
+        name: {"min": 1, "max": most, "step": 1, "is_default": True}
+        for name, most in (("h", 256), ("n", 8), ("w", 256))
+    }
+    plan = api.http.get(job["links"]["plan"]).json()
+    assert (plan["ranges"], plan["dims"]) == (taken, {"h": 256, "n": 8, "w": 256})
+    found = tables(api, model, "x:2x3x37x29")
+    assert (found["ranges"], found["dims"], found["beyond"]) == (taken, {"h": 37, "n": 2, "w": 29}, [])
+    assert not any(
+        one["is_default"] for one in tables(api, packaged(api, images(5))[0], "x:1x3x9x9")["ranges"].values()
+    )
+
+
 def test_a_shape_beyond_the_ranges_is_served_by_the_same_units(api: Api, images_model: str) -> None:
     """A height of 300 of a fully convolutional network that was compiled for up to 40."""
     found = tables(api, images_model, "x:1x3x300x24")
