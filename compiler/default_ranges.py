@@ -8,7 +8,7 @@ while import decides differently within them, or the tensors at the maxima take 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -57,7 +57,13 @@ def with_default_ranges(source: ModelSource, options: Options) -> Options:
 
 
 def _free_dimensions(model: OnnxModel) -> dict[str, bool]:
-    """The dimensions without an extent, by name; True for those that are the first axis of inputs and nothing else."""
+    """The dimensions without an extent, by name; True for those that are the first axis of inputs and nothing else.
+
+    Nothing where an input declares a negative extent, which is no free dimension.
+    """
+    declared = (dim for value in model.proto.graph.input for dim in value.type.tensor_type.shape.dim)
+    if any(dim.dim_value < 0 for dim in declared):
+        return {}
     places: dict[str, set[int]] = {}
     for one in declared_inputs(model.proto.graph):
         for axis, extent in enumerate(one.extents):
@@ -112,11 +118,8 @@ class _Search:
         if not step:
             return Range(low=start, high=start)
         most = max(start, MOST_OF_BATCH if self.is_batch[name] else MOST)
-        down, up = (start - 1) // step, (most - start) // step
-        while down and not is_one(start - down * step):
-            down //= 2
-        while up and not is_one(start + up * step):
-            up //= 2
+        down = _farthest((start - 1) // step, lambda count: is_one(start - count * step))
+        up = _farthest((most - start) // step, lambda count: is_one(start + count * step))
         return Range(low=start - down * step, high=start + up * step, step=step)
 
     def _holds(self, ranges: Mapping[str, Range]) -> bool:
@@ -153,6 +156,17 @@ class _Search:
             return None
         assert isinstance(graph, Graph)
         return graph
+
+
+def _farthest(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest count up to `most` that holds, where 0 does and all below one that does."""
+    if not most or holds(most):
+        return most
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def _halved(extent: int, base: int, step: int) -> int:
