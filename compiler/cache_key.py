@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from compiler.address.encode import FORM
 from compiler.options import Options
 from compiler.profile import Profile, profile_digest
-from compiler.shapes.model import ShapeModel
 from compiler.version import COMPILER_VERSION
+
+if TYPE_CHECKING:
+    from compiler.shapes.model import ShapeModel
 
 # Bounds on a job: exceeding them fails it, they never change a result (SPEC section 13).
 _NOT_PART = ("time_limit_s", "memory_limit_bytes")
@@ -81,6 +85,11 @@ def table_key(routine: str, shape: Sequence[int], units: Sequence[int] | None = 
     """SHA-256 over a routine, as `routine_key` names it, the shape of its result, and the units where not all serve."""
     of_units = "" if units is None else f":{','.join(map(str, units))}"
     return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}{of_units}".encode()).hexdigest()
+
+
+def address_table_key(inputs: Mapping[str, int | tuple[int, ...]]) -> str:
+    """SHA-256 over all that decides an address table, as its read has it, and the form of its bytes (ADDR-5)."""
+    return _digest({**inputs, "form": FORM, "kind": "addresses"})
 
 
 def _digest(parts: dict[str, object]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from compiler.address.stored import StoredAddressTables
 from compiler.default_ranges import with_default_ranges
 from compiler.frontend.source import ModelSource
 from compiler.options import Options
@@ -89,21 +90,29 @@ def compile_model(
     observer: Observer | None = None,
     announce: Callable[[Plan], None] | None = None,
     pictures: bool = False,
+    addresses: StoredAddressTables | None = None,
 ) -> Compilation:
     """Compile an ONNX model for an accelerator.
 
     Free dimensions of which option `dims` says nothing get default ranges (`default_ranges.py`), and the plan is for
     their maxima. `model` is the file's bytes, or a source over a buffer that the caller has opened or memory-mapped.
     With `pictures` the tiling of every group is drawn too. `announce` is called with the plan as soon as it is known
-    (`provisional`: times are estimates), long before programs, values and simulated times are. Raises a TesseraError
-    (model, profile, request, limit or internal) or CompilationCancelledError.
+    (`provisional`: times are estimates), long before programs, values and simulated times are. Address tables that
+    `addresses` holds are not made again; the result is the same with and without. Raises a TesseraError (model,
+    profile, request, limit or internal) or CompilationCancelledError.
     """
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     with one_thread():
         asked = options or Options()
         chosen = with_default_ranges(source, asked)
         passes = build_pipeline(
-            source, profile, chosen, pictures=pictures, announce=announce, by_default=chosen is not asked
+            source,
+            profile,
+            chosen,
+            pictures=pictures,
+            announce=announce,
+            by_default=chosen is not asked,
+            addresses=addresses,
         )
     return _compilation(passes, source, observer)
 

@@ -59,10 +59,10 @@ def with_default_ranges(source: ModelSource, options: Options) -> Options:
 def _free_dimensions(model: OnnxModel) -> dict[str, bool]:
     """The dimensions without an extent, by name; True for those that are the first axis of inputs and nothing else.
 
-    Nothing where an input declares a negative extent, which is no free dimension.
+    Nothing where an input declares a negative extent, which is no free dimension, or a name that is no text.
     """
     declared = (dim for value in model.proto.graph.input for dim in value.type.tensor_type.shape.dim)
-    if any(dim.dim_value < 0 for dim in declared):
+    if any(dim.dim_value < 0 or not isinstance(dim.dim_param, str) for dim in declared):
         return {}
     places: dict[str, set[int]] = {}
     for one in declared_inputs(model.proto.graph):

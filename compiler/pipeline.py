@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Protocol
 
+from compiler.address.stored import AddressTables, StoredAddressTables
 from compiler.check_shapes import CheckShapes
 from compiler.degraded import DEFECTS, DefectError, Degradations
 from compiler.describe import AnnouncePlan, Describe, LeaveOutPrograms
@@ -83,11 +84,12 @@ def build_pipeline(
     announce: Callable[[Plan], None] | None = None,
     only_plan: bool = False,
     by_default: bool = False,
+    addresses: StoredAddressTables | None = None,
 ) -> tuple[Pass, ...]:
     """The way of the data, top to bottom; each pass takes what the one before it returned.
 
     `announce` is told the plan before its programs are made; with `only_plan` none are made. `by_default`: option
-    `dims` was not given, its ranges are defaults.
+    `dims` was not given, its ranges are defaults. `addresses`: where address tables of earlier compilations are found.
     """
     compilers = SegmentCompilers(profile, options)
     partition = PartitionGraph(profile=profile, options=options, candidates=compilers.of)
@@ -110,6 +112,7 @@ def build_pipeline(
             compilers=compilers,
             partition=partition,
             degradations=degradations,
+            tables=AddressTables(addresses),
         ),
         CheckValues(source=source, profile=profile, options=options),  # LoweredGraph -> CheckedGraph
     )

@@ -22,6 +22,7 @@ from app.profiles.stored import stored_profile
 from app.settings import Settings
 from app.store import BlobStore
 from app.sweeps.figures import figures_json, figures_of
+from app.tables.address_tables import AddressTableCache
 from app.trace_context import TraceContext
 from compiler.compile import compile_model
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
@@ -44,6 +45,7 @@ class Computer:
     results: ResultCache
     models: BlobStore
     store: BlobStore
+    addresses: AddressTableCache
     settings: Settings
 
     def run(self, content: str, fence: int, worker: str) -> str:
@@ -120,6 +122,7 @@ class Computer:
                 observer=keeper,
                 announce=lambda plan: keeper.announce(lambda: self.store.put(plan_json(plan))),
                 pictures=True,
+                addresses=self.addresses,
             )
             outcome = {
                 "state": "succeeded",

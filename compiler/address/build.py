@@ -41,6 +41,18 @@ class WindowRead:
             object.__setattr__(self, name, tuple(values))
 
     @property
+    def inputs(self) -> dict[str, int | tuple[int, ...]]:
+        """Everything that decides the table, by name: what it is stored under."""
+        return {
+            "distances": self.distances,
+            "dilations": self.dilations,
+            "element_bytes": self.element_bytes,
+            "positions": self.positions,
+            "strides": self.strides,
+            "taps": self.taps,
+        }
+
+    @property
     def steps(self) -> tuple[int, ...]:
         """Bytes from one position to the next along each axis; 0 along axes of one."""
         every = zip(self.positions, self.strides, self.distances, strict=True)
@@ -60,9 +72,7 @@ class WindowRead:
 
 def build_table(read: WindowRead) -> AddressTable:
     """The address table of a read: bases and offsets ascend, elements side by side are one run (ADDR-4)."""
-    axes, tap_axes = _outer_first(read.positions, read.steps), _outer_first(read.taps, read.tap_steps)
-    inner = tap_axes[-1]
-    run_length = read.taps[inner] if read.tap_steps[inner] == read.element_bytes else 1
+    axes, tap_axes, run_length = orders_of(read)
     offsets = ramp(read.taps, read.tap_steps, tap_axes)
     return AddressTable(
         element_bytes=read.element_bytes,
@@ -74,6 +84,13 @@ def build_table(read: WindowRead) -> AddressTable:
         run_offsets=frozen(np.ascontiguousarray(offsets[::run_length])),
         run_length=run_length,
     )
+
+
+def orders_of(read: WindowRead) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """The axes of positions and of taps, each outermost first, and how many taps follow one another in memory."""
+    axes, tap_axes = _outer_first(read.positions, read.steps), _outer_first(read.taps, read.tap_steps)
+    inner = tap_axes[-1]
+    return axes, tap_axes, read.taps[inner] if read.tap_steps[inner] == read.element_bytes else 1
 
 
 def _outer_first(counts: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:

@@ -18,7 +18,8 @@ from compiler.errors import InternalError, LimitError, RequestError
 from compiler.ir.box import Ints
 
 _MAGIC: Final = b"TADR"
-_VERSION: Final = 2
+# The version of the bytes.
+FORM: Final = 2
 _MAX_RANK: Final = 8
 _INT32: Final = np.dtype("<i4")
 _LIMITS: Final = np.iinfo(np.int32)
@@ -33,7 +34,7 @@ def encode(table: AddressTable) -> bytes:
     """
     return b"".join(
         (
-            struct.pack("<4sHHI", _MAGIC, _VERSION, len(table.positions), table.element_bytes),
+            struct.pack("<4sHHI", _MAGIC, FORM, len(table.positions), table.element_bytes),
             _words((*table.positions, *table.taps)),
             bytes((*table.axes, *table.tap_axes)),
             _words((table.run_length,)),
@@ -52,8 +53,8 @@ def decode(data: bytes) -> AddressTable:
     """
     reader = _Reader(data)
     magic, version, rank, element_bytes = struct.unpack("<4sHHI", reader.take(12))
-    if magic != _MAGIC or version != _VERSION:
-        _refuse("these bytes are no address table of this version", (magic, version), (_MAGIC, _VERSION))
+    if magic != _MAGIC or version != FORM:
+        _refuse("these bytes are no address table of this version", (magic, version), (_MAGIC, FORM))
     if not 1 <= rank <= _MAX_RANK or not 1 <= element_bytes <= _MAX_ELEMENT_BYTES:
         _refuse(
             "the table's axes or elements are out of bounds", (rank, element_bytes), (_MAX_RANK, _MAX_ELEMENT_BYTES)

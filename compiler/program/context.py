@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from compiler.address.build import WindowRead, build_table
+from compiler.address.build import WindowRead
+from compiler.address.stored import AddressTables
 from compiler.address.table import ENTRY_BYTES
 from compiler.ir.box import AxisMap
 from compiler.ir.graph import MAX_AXES, Graph
@@ -60,8 +61,13 @@ class Context:
         made: frozenset[str],
         outputs: frozenset[str],
         decoders: Decoders | None = None,
+        tables: AddressTables | None = None,
     ) -> None:
-        """`made` are the tensors that the segment's ops make, `outputs` those of them that others read."""
+        """`made` are the tensors that the segment's ops make, `outputs` those of them that others read.
+
+        `tables`: the address tables of the compilation.
+        """
+        self._tables_by_read = tables or AddressTables()
         self.facts = facts
         self._made = made
         self._decoders = decoders
@@ -134,7 +140,7 @@ class Context:
         name = self._address_names.get(read)
         if name is not None:
             return name
-        table = build_table(read)
+        table = self._tables_by_read.of(read)
         number, words = len(self.addresses), table.size_bytes // ENTRY_BYTES
         name = f"addresses {number}"
         while name in self.graph.tensors:
