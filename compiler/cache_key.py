@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from compiler.address.encode import FORM
 from compiler.options import Options
 from compiler.profile import Profile, profile_digest
 from compiler.version import COMPILER_VERSION
@@ -99,9 +100,15 @@ def routine_key(model: TableModel, number: int) -> str:
     return _digest({**model.table_identity(number), "compiler": COMPILER_VERSION, "kind": "table"})
 
 
-def table_key(routine: str, shape: Sequence[int]) -> str:
-    """SHA-256 over a routine, as `routine_key` names it, and the shape of its result."""
-    return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}".encode()).hexdigest()
+def table_key(routine: str, shape: Sequence[int], units: Sequence[int] | None = None) -> str:
+    """SHA-256 over a routine, as `routine_key` names it, the shape of its result, and the units where not all serve."""
+    of_units = "" if units is None else f":{','.join(map(str, units))}"
+    return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}{of_units}".encode()).hexdigest()
+
+
+def address_table_key(inputs: Mapping[str, int | tuple[int, ...]]) -> str:
+    """SHA-256 over all that decides an address table, as its read has it, and the form of its bytes (ADDR-5)."""
+    return _digest({**inputs, "form": FORM, "kind": "addresses"})
 
 
 def _digest(parts: dict[str, object]) -> str:

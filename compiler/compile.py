@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from compiler.address.stored import StoredAddressTables
+from compiler.default_ranges import with_default_ranges
 from compiler.frontend.source import ModelSource
 from compiler.options import Options
 from compiler.pipeline import (
@@ -51,12 +53,17 @@ def compile_shapes(
 ) -> ShapeModel:
     """Compile an ONNX model for all extents of its dynamic dimensions (option `dims`), to units and their costs.
 
-    Units that `stored` holds are not made again; the result is the same with and without it.
-    Raises as `compile_model`, and ModelError for what is known at the maxima of the dimensions only.
+    Without option `dims` free dimensions get default ranges. Units that `stored` holds are not made again; the result
+    is the same with and without it. Raises as `compile_model`, and ModelError for what is known at the maxima of the
+    dimensions only.
     """
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     with one_thread():
-        passes = build_shape_pipeline(source, profile, options or Options(), stored or NoStoredUnits())
+        asked = options or Options()
+        chosen = with_default_ranges(source, asked)
+        passes = build_shape_pipeline(
+            source, profile, chosen, stored or NoStoredUnits(), by_default=chosen is not asked
+        )
         found, _ = run_passes(passes, source, observer or SilentObserver())
     assert isinstance(found, ShapeModel)
     return found
@@ -73,7 +80,11 @@ def compile_package(
     """As `compile_shapes`, with the tables that option `tables` asks for: what a package carries."""
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     with one_thread():
-        passes = build_package_pipeline(source, profile, options or Options(), stored or NoStoredUnits())
+        asked = options or Options()
+        chosen = with_default_ranges(source, asked)
+        passes = build_package_pipeline(
+            source, profile, chosen, stored or NoStoredUnits(), by_default=chosen is not asked
+        )
         found, _ = run_passes(passes, source, observer or SilentObserver())
     assert isinstance(found, PreparedModel)
     return found
@@ -87,17 +98,31 @@ def compile_model(
     observer: Observer | None = None,
     announce: Callable[[Plan], None] | None = None,
     pictures: bool = False,
+    addresses: StoredAddressTables | None = None,
 ) -> Compilation:
     """Compile an ONNX model for an accelerator.
 
-    `model` is the file's bytes, or a source over a buffer that the caller has opened or memory-mapped. With `pictures`
-    the tiling of every group is drawn too. `announce` is called with the plan as soon as it is known (`provisional`:
-    times are estimates), long before programs, values and simulated times are. Raises a
-    TesseraError (model, profile, request, limit or internal) or CompilationCancelledError.
+    Free dimensions of which option `dims` says nothing get default ranges (`default_ranges.py`), and the plan is for
+    their maxima. `model` is the file's bytes, or a source over a buffer that the caller has opened or memory-mapped.
+    With `pictures` the tiling of every group is drawn too. `announce` is called with the plan as soon as it is known
+    (`provisional`: times are estimates), long before programs, values and simulated times are. Address tables that
+    `addresses` holds are not made again; the result is the same with and without. Raises a TesseraError (model,
+    profile, request, limit or internal) or CompilationCancelledError.
     """
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
-    chosen = options or Options()
-    return _compilation(build_pipeline(source, profile, chosen, pictures=pictures, announce=announce), source, observer)
+    with one_thread():
+        asked = options or Options()
+        chosen = with_default_ranges(source, asked)
+        passes = build_pipeline(
+            source,
+            profile,
+            chosen,
+            pictures=pictures,
+            announce=announce,
+            by_default=chosen is not asked,
+            addresses=addresses,
+        )
+    return _compilation(passes, source, observer)
 
 
 def plan_model(
@@ -113,7 +138,12 @@ def plan_model(
     A segment whose program would be too long is not cut (PART-3).
     """
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
-    passes = build_pipeline(source, profile, options or Options(), pictures=pictures, only_plan=True)
+    with one_thread():
+        asked = options or Options()
+        chosen = with_default_ranges(source, asked)
+        passes = build_pipeline(
+            source, profile, chosen, pictures=pictures, only_plan=True, by_default=chosen is not asked
+        )
     return _compilation(passes, source, observer)
 
 

@@ -26,7 +26,7 @@ from compiler.fusion.groups import FusedGraph, FusedSegment, Group, Searched
 from compiler.fusion.map_chips import MappedGraph
 from compiler.fusion.segment_graph import SegmentGraph
 from compiler.ir.graph import HOST, Graph
-from compiler.options import Options
+from compiler.options import DimRange, Options
 from compiler.partition.chips import Traffic
 from compiler.partition.segments import CutKind, Segment, SegmentKind
 from compiler.pictures import pictures_of
@@ -81,6 +81,7 @@ class Describe:
     pictures: bool = False
     degradations: Degradations = field(default_factory=Degradations, repr=False)
     only_plan: bool = False
+    by_default: bool = False
 
     def run(self, checked: CheckedGraph) -> Documents:
         """Both documents, and the pictures where asked for; deterministic to the byte."""
@@ -137,6 +138,7 @@ class Describe:
             native=_native(fused),
             arithmetic=_arithmetic(fused),
             dims=dict(graph.dims),
+            ranges=self._ranges(),
             folded=graph.folded,
             patterns=tuple(doc.PatternDoc(kind=pattern.kind, nodes=pattern.nodes) for pattern in graph.patterns),
             partition=self._partition(mapped),
@@ -147,6 +149,15 @@ class Describe:
             rules=rule_uses(fused, self.options),
             segments=self._segments(mapped, programs),
         )
+
+    def _ranges(self) -> dict[str, doc.DimRangeDoc]:
+        """The ranges of option `dims`, and single extents where they are defaults."""
+        found = {}
+        for name, given in sorted(self.options.dims.items()):
+            one = given if isinstance(given, DimRange) else DimRange(min=given, max=given)
+            if self.by_default or isinstance(given, DimRange):
+                found[name] = doc.DimRangeDoc(min=one.min, max=one.max, step=one.step, is_default=self.by_default)
+        return found
 
     def _totals(self, mapped: MappedGraph, execution: Execution | None) -> doc.Totals:
         fused = mapped.fused

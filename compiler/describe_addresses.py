@@ -18,8 +18,7 @@ def address_tables(tables: Iterable[OpTables]) -> dict[int, doc.AddressTables]:
             bytes=found.core_bytes,
             read_bytes=found.read_bytes,
             lines_per_position=round(found.lines().per_position, 3),
-            padding=found.padding.value if found.padding else "none",
-            border_bytes=found.border_bytes,
+            padding="classes" if found.is_padded else "none",
         )
         for found in tables
     }

@@ -12,7 +12,7 @@ from compiler.amounts import bytes_text, count_text, number_text, rate_text, sha
 from compiler.errors import printable
 from compiler.execution import OutputCheck, ValuesReport
 from compiler.explain_gap import gap_lines
-from compiler.plan import DegradedDoc, NativeShare, Plan, Report, Totals
+from compiler.plan import DegradedDoc, DimRangeDoc, NativeShare, Plan, Report, Totals
 
 # The room that a label takes before its text.
 LABEL_WIDTH: Final = 13
@@ -55,7 +55,17 @@ def title(plan: Plan) -> str:
     apart = f", {count_text(hosts, 'segment')} on the host" if hosts else ""
     dims = ", ".join(f"{printable(name, 40)} = {extent}" for name, extent in plan.dims.items())
     at = f", planned at {dims}" if dims else ""
+    defaults = [(printable(name, 40), one) for name, one in plan.ranges.items() if one.is_default]
+    if defaults:
+        at += f" (default ranges: {', '.join(f'{name} {range_text(one)}' for name, one in defaults)})"
     return f"{printable(plan.model.name, 60)} on {printable(plan.profile.name, 60)}: {parts}{apart}{at}"
+
+
+def range_text(one: DimRangeDoc) -> str:
+    """A range in words."""
+    if one.min == one.max:
+        return str(one.min)
+    return f"{one.min} to {one.max}" + (f" in steps of {one.step}" if one.step > 1 else "")
 
 
 def headline(plan: Plan, report: Report | None = None) -> tuple[Line, ...]:

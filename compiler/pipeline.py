@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Protocol
 
+from compiler.address.stored import AddressTables, StoredAddressTables
 from compiler.check_shapes import CheckShapes
 from compiler.degraded import DEFECTS, DefectError, Degradations
 from compiler.describe import AnnouncePlan, Describe, LeaveOutPrograms
@@ -44,7 +45,8 @@ from compiler.profile.schema import Profile
 from compiler.program.lower import LowerSegments
 from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.make_tables import MakeTables
-from compiler.shapes.make_units import MakeUnits
+from compiler.shapes.make_units import MakeUnits, ranges_of
+from compiler.shapes.reach import FindReach
 from compiler.shapes.segments import UnitCompiler
 from compiler.shapes.stored_units import StoredUnits
 from compiler.simulator.value_check import CheckValues
@@ -82,10 +84,13 @@ def build_pipeline(
     pictures: bool = False,
     announce: Callable[[Plan], None] | None = None,
     only_plan: bool = False,
+    by_default: bool = False,
+    addresses: StoredAddressTables | None = None,
 ) -> tuple[Pass, ...]:
     """The way of the data, top to bottom; each pass takes what the one before it returned.
 
-    `announce` is told the plan before its programs are made; with `only_plan` none are made.
+    `announce` is told the plan before its programs are made; with `only_plan` none are made. `by_default`: option
+    `dims` was not given, its ranges are defaults. `addresses`: where address tables of earlier compilations are found.
     """
     compilers = SegmentCompilers(profile, options)
     partition = PartitionGraph(profile=profile, options=options, candidates=compilers.of)
@@ -98,6 +103,7 @@ def build_pipeline(
         pictures=pictures,
         degradations=degradations,
         only_plan=only_plan,
+        by_default=by_default,
     )
     lowering: tuple[Pass, ...] = (
         LowerSegments(  # MappedGraph -> LoweredGraph
@@ -107,6 +113,7 @@ def build_pipeline(
             compilers=compilers,
             partition=partition,
             degradations=degradations,
+            tables=AddressTables(addresses),
         ),
         CheckValues(source=source, profile=profile, options=options),  # LoweredGraph -> CheckedGraph
     )
@@ -143,7 +150,7 @@ def build_pipeline(
 
 
 def build_shape_pipeline(
-    source: ModelSource, profile: Profile, options: Options, stored: StoredUnits
+    source: ModelSource, profile: Profile, options: Options, stored: StoredUnits, *, by_default: bool = False
 ) -> tuple[Pass, ...]:
     """The way of a model with dynamic dimensions to shape units: what was imported, without planning at one shape.
 
@@ -160,12 +167,15 @@ def build_shape_pipeline(
             Rebatch(batch=options.batch),  # Graph -> Graph
         )
 
-    def import_at(dims: Mapping[str, int]) -> Graph:
+    def import_between(minima: Mapping[str, int], maxima: Mapping[str, int]) -> Graph:
         graph: Any = source
-        for each in imported(LowerModel(dims=dims, minima=dims, plain=options.plain, strict=options.strict)):
+        for each in imported(LowerModel(dims=maxima, minima=minima, plain=options.plain, strict=options.strict)):
             graph = each.run(graph)
         assert isinstance(graph, Graph)
         return graph
+
+    def import_at(dims: Mapping[str, int]) -> Graph:
+        return import_between(dims, dims)
 
     def units(facts: GraphFacts) -> UnitCompiler:
         return UnitCompiler(facts, profile, options)
@@ -173,6 +183,9 @@ def build_shape_pipeline(
     return (
         *imported(LowerModel(dims=options.maxima, minima=options.minima, plain=options.plain, strict=options.strict)),
         CheckExtents(source=source, options=options, import_at=import_at),  # Graph -> Graph
+        FindReach(  # Graph -> Graph
+            ranges=lambda graph: ranges_of(graph, options), import_between=import_between
+        ),
         SplitNormalisations(profile=profile, candidates=units),  # Graph -> Graph
         SplitReductions(profile=profile, candidates=units),  # Graph -> Graph
         SplitPads(profile=profile, candidates=units),  # Graph -> Graph
@@ -182,17 +195,19 @@ def build_shape_pipeline(
         UntieWeights(profile=profile),  # Graph -> Graph
         SplitWeights(profile=profile, candidates=units),  # Graph -> Graph
         LeaveRowsToHost(profile=profile, strict=options.strict, minima=options.minima),  # Graph -> Graph
-        MakeUnits(source=source, profile=profile, options=options, stored=stored),  # Graph -> ShapeModel
+        MakeUnits(  # Graph -> ShapeModel
+            source=source, profile=profile, options=options, stored=stored, by_default=by_default
+        ),
         CheckShapes(source=source, options=options),  # ShapeModel -> ShapeModel
     )
 
 
 def build_package_pipeline(
-    source: ModelSource, profile: Profile, options: Options, stored: StoredUnits
+    source: ModelSource, profile: Profile, options: Options, stored: StoredUnits, *, by_default: bool = False
 ) -> tuple[Pass, ...]:
     """The same way, to what a package carries."""
     return (
-        *build_shape_pipeline(source, profile, options, stored),
+        *build_shape_pipeline(source, profile, options, stored, by_default=by_default),
         MakeTables(options=options),  # ShapeModel -> PreparedModel
     )
 

@@ -129,7 +129,7 @@ class AddressTables(Part, frozen=True, kw_only=True):
     kind of buffer in which it finds the input, `bytes` together; `read_bytes` are read from DRAM per inference.
     `lines_per_position` are the memory lines that the first channels of a position's taps lie in, on average. `padding`
     is how padding is read: by `classes` of positions with shortened lists of offsets, which take no memory of their
-    own, or from a buffer with a `border`, which would take `border_bytes`; `none` if there is no padding.
+    own; `none` if there is no padding.
     """
 
     positions: int
@@ -137,8 +137,7 @@ class AddressTables(Part, frozen=True, kw_only=True):
     bytes: int
     read_bytes: int
     lines_per_position: float
-    padding: Literal["none", "classes", "border"]
-    border_bytes: int
+    padding: Literal["none", "classes"]
 
 
 class PlanOp(Part, frozen=True, kw_only=True):
@@ -393,14 +392,27 @@ class DegradedDoc(Part, frozen=True, kw_only=True):
     instead: str
 
 
+class DimRangeDoc(Part, frozen=True, kw_only=True):
+    """The extents that a dynamic dimension may have: `min` to `max` in steps.
+
+    `is_default`: option `dims` was not given, and the range follows from the model (docs/packages.md).
+    """
+
+    min: int
+    max: int
+    step: int
+    is_default: bool
+
+
 class Plan(Part, frozen=True, kw_only=True):
     """plan.json: what was fused, why it stopped there, and how far it is from the physical limit.
 
     `options` are all options that decide the plan, defaults included. `dims` are the dynamic dimensions with the
-    extents that the plan is for. `folded` are nodes evaluated at compile time, or needed by no output; every other
-    node is in exactly one group or host segment. `degraded` are defects that were planned around. `rules` are the rules
-    and memory checks that were asked or bound anything, and those that are switched off. `provisional`: its
-    programs are not made yet; times are estimates, and a segment whose program turns out too long is cut again.
+    extents that the plan is for, `ranges` the ranges of those that have one. `folded` are nodes evaluated at compile
+    time, or needed by no output; every other node is in exactly one group or host segment. `degraded` are defects that
+    were planned around. `rules` are the rules and memory checks that were asked or bound anything, and those that are
+    switched off. `provisional`: its programs are not made yet; times are estimates, and a segment whose program turns
+    out too long is cut again.
     """
 
     schema: Literal["tessera.plan/1"]
@@ -415,6 +427,7 @@ class Plan(Part, frozen=True, kw_only=True):
     native: NativeShare
     arithmetic: ArithmeticDoc
     dims: dict[str, int]
+    ranges: dict[str, DimRangeDoc] = msgspec.field(default_factory=dict)
     folded: tuple[str, ...]
     patterns: tuple[PatternDoc, ...]
     partition: PartitionDoc

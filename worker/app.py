@@ -21,6 +21,7 @@ from celery import Celery, signals
 from celery.worker import state
 
 from app.blob_pins import BlobPins
+from app.cache_losses import CacheLosses
 from app.jobs.identity import Identity, QueueKind, queue_name
 from app.jobs.queue import COMPUTE_TASK, create_celery
 from app.jobs.records import Records
@@ -29,6 +30,7 @@ from app.redis_urls import API_PATIENCE_S, CACHE_PATIENCE_S, connect
 from app.settings import Settings
 from app.store import StoreHooks
 from app.stores import open_stores
+from app.tables.address_tables import AddressTableCache
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache
 from app.tables.counts import TableCounts
@@ -111,6 +113,11 @@ class Worker:
                 connect(self.settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S),
                 records.client,
                 self.settings,
+            ),
+            addresses=AddressTableCache(
+                connect(self.settings.cache_url, text=False, patience_s=CACHE_PATIENCE_S),
+                self.settings,
+                CacheLosses(records.client),
             ),
             settings=self.settings,
         )

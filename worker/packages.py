@@ -1,4 +1,4 @@
-"""The package of a compilation with dynamic dimensions, or the reason why there is none (SHAPE-10)."""
+"""The package of a compilation, or the reason why there is none (SHAPE-10)."""
 
 from __future__ import annotations
 
@@ -48,9 +48,8 @@ def package_outcome(
 ) -> Outcome:
     """The part of a job's outcome for its package: the blob's digest, or the problem that prevented it.
 
-    Shape units that `stored` holds are not made again.
-
-    The plan holds at the largest extents in both cases. Raises CompilationCancelledError, StoreUnavailableError.
+    A static model has one too: the tables of its one shape (SHAPE-9). Shape units that `stored` holds are not made
+    again. The plan holds in both cases. Raises CompilationCancelledError, StoreUnavailableError.
     """
     try:
         prepared = compile_package(source, profile, options, observer=_Phases(observer), stored=stored)

@@ -22,6 +22,7 @@ from app.profiles.stored import stored_profile
 from app.settings import Settings
 from app.store import BlobStore
 from app.sweeps.figures import figures_json, figures_of
+from app.tables.address_tables import AddressTableCache
 from app.trace_context import TraceContext
 from app.units.unit_cache import UnitCache
 from compiler.compile import compile_model
@@ -46,6 +47,7 @@ class Computer:
     models: BlobStore
     store: BlobStore
     units: UnitCache
+    addresses: AddressTableCache
     settings: Settings
 
     def run(self, content: str, fence: int, worker: str) -> str:
@@ -122,6 +124,7 @@ class Computer:
                 observer=keeper,
                 announce=lambda plan: keeper.announce(lambda: self.store.put(plan_json(plan))),
                 pictures=True,
+                addresses=self.addresses,
             )
             outcome = {
                 "state": "succeeded",
@@ -138,8 +141,7 @@ class Computer:
                     for piece in write(compilation.executable):
                         writer.write(piece)
                     outcome["executable"] = writer.commit()
-            if options.varies:
-                outcome |= package_outcome(source, profile, options, keeper, self.store, self._units_for(lease))
+            outcome |= package_outcome(source, profile, options, keeper, self.store, self._units_for(lease))
         return outcome
 
     def _units_for(self, lease: Lease) -> UnitCache:

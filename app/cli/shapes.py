@@ -38,8 +38,7 @@ from compiler.options import DimRange, Options
 from compiler.profile import profile_digest
 from compiler.program.errors import ExecutableError
 from compiler.program.executable import ChipSegment, Executable, write
-from compiler.shapes.declared import dims_from_arrays, dims_from_words
-from compiler.shapes.extents import dims_of
+from compiler.shapes.declared import dims_from_arrays, dims_from_words, refuse_free
 from compiler.shapes.instance import Values
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import MEANINGLESS, read_package, stored_values, write_package
@@ -73,12 +72,18 @@ def settings_with_dims(
     """The settings, plus missing values of option `dims` taken from the shapes (IMPORT-10).
 
     Shapes are words such as `x:1x3x225x199`, or those of given inputs. Raises RequestError for shapes that the model or
-    the settings do not allow. A compiled file has no open dimensions: its settings stay unchanged.
+    the settings do not allow, and ModelError for free dimensions where nothing says how long they are. A compiled file
+    has no open dimensions: its settings stay unchanged.
     """
-    if not (words or given) or is_executable(path) or is_package(path):
+    if is_executable(path) or is_package(path):
         return list(settings)
     options = parse_assignments(settings)
+    if not (words or given or not options.dims):
+        return list(settings)
     graph = ReadModel().run(open_model(path)).proto.graph
+    if not (words or given):
+        refuse_free(graph)
+        return list(settings)
     dims = dims_from_words(graph, options, words) if words else dims_from_arrays(graph, options, given or {})
     return [*settings, f"dims={json.dumps(dims)}"] if dims else list(settings)
 
@@ -112,7 +117,7 @@ def dims_for(of: Shaped, shapes: Sequence[str], given: Mapping[str, Array] | Non
     model = of.model
     if given is not None:
         by_name = {name: array.shape for name, array in given.items()}
-        return dims_of(model.inputs, model.ranges, by_name, partial=False)
+        return model.dims_of(by_name, partial=False)
     if shapes:
         return model.dims_of_words(shapes)
     return {name: one.high for name, one in model.ranges.items()}
@@ -196,6 +201,7 @@ def describe(of: Shaped) -> dict[str, object]:
         "profile_digest": model.profile_digest,
         "inputs": [printable(str(one), 200) for one in model.inputs],
         "dims": {name: {"min": one.low, "max": one.high, "step": one.step} for name, one in model.ranges.items()},
+        "default_ranges": model.has_default_ranges,
         "routines": [
             {
                 "ops": [printable(model.graph.ops[op].node, 120) for op in library.routine.ops],
@@ -216,7 +222,8 @@ def print_described(found: dict[str, Any], console: Console) -> None:
         console.print(f"  input {one}")
     for name, allowed in found["dims"].items():
         step = f" in steps of {allowed['step']}" if allowed["step"] > 1 else ""
-        console.print(f"  dimension {printable(name, 80)}: {allowed['min']} to {allowed['max']}{step}")
+        default = ", by default" if found["default_ranges"] else ""
+        console.print(f"  dimension {printable(name, 80)}: {allowed['min']} to {allowed['max']}{step}{default}")
     routines = found["routines"]
     ops = sum(len(one["ops"]) for one in routines)
     units = len({(one["signature"], one["units"]) for one in routines})

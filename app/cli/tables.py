@@ -35,7 +35,7 @@ def tables_here(
 ) -> tuple[TablesDocument, tuple[tuple[Asked, StoredTable], ...], OpenPackage]:
     """The tables of a model at given dimensions, from the folder or made now; and those that can be optimised."""
     package = Package(model=of.model, tables=of.tables, compiler_version=COMPILER_VERSION, data=memoryview(b""))
-    opened = OpenPackage(digest="", package=package)
+    opened = OpenPackage(digest="", package=package, values=of.values)
     found: list[Found] = []
     known: dict[str, Found] = {}
     for asked in opened.asked(dims):

@@ -72,9 +72,7 @@ class Job(JobSummary):
         "if it has no worker left"
     )
     problem: Problem | None = Field(default=None, description="Why it failed")
-    no_package: Problem | None = Field(
-        default=None, description="Why a compilation with dynamic dimensions that succeeded has no package"
-    )
+    no_package: Problem | None = Field(default=None, description="Why a compilation that succeeded has no package")
     links: JobLinks
 
 

@@ -32,7 +32,7 @@ _AGAIN_S: Final = 30
 RESULTS: Final = ("plan", "report", "executable", "outputs", "package")
 _HINTS: Final = {
     "executable": "Its report says why under values.reason",
-    "package": "Compile with ranges of dynamic dimensions: option dims",
+    "package": "Compile the model again",
 }
 _PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailable": 503, "storage_full": 507}
 
@@ -295,7 +295,7 @@ def package_digest(context: Context, job_id: str) -> str:
 
 
 def no_package_of(fields: dict[str, str]) -> Problem | None:
-    """The reason why a compilation with dynamic dimensions has no package, by its record."""
+    """The reason why a compilation has no package, by its record."""
     if "no_package" not in fields:
         return None
     return problem(json.loads(fields["no_package"]), 404, fields.get("request_id"))

@@ -17,7 +17,7 @@ from app.settings import Settings
 from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts
 from app.tables.open_packages import Asked, OpenPackage
 from app.tables.table_encoding import StoredTable, restored, stored_runs
-from compiler.errors import RequestError
+from compiler.errors import LimitError, RequestError
 from compiler.shapes.buckets import bucket_of, choose_buckets
 from compiler.shapes.clip import clipped
 from compiler.shapes.simple import with_cores
@@ -82,10 +82,11 @@ def bucket_tables(opened: OpenPackage, boundaries: Boundaries, dims: Mapping[str
     if bucket is None or bucket == dims:
         return {}
     try:
-        opened.model.doubts.check(bucket)
-    except RequestError:  # each extent was requested, but not together, and the model does not allow the combination
+        opened.model.check(bucket)
+        asked = opened.asked(bucket)
+    except (RequestError, LimitError):  # each extent was requested, but not together, and this shape is not served
         return {}
-    return {one.routine: one for one in opened.asked(bucket)}
+    return {one.routine: one for one in asked if one.units is None}
 
 
 def served(

@@ -11,7 +11,7 @@ from app.tables.lookup import Found, Hit
 from app.tables.open_packages import OpenPackage
 from app.tables.table_encoding import Kind, StoredRun
 from compiler.execution import Part
-from compiler.plan import ModelRef, ProfileRef
+from compiler.plan import DimRangeDoc, ModelRef, ProfileRef
 from compiler.shapes.legal import shape_at
 from compiler.shapes.tails import TailMode
 from compiler.shapes.units import UnitSet
@@ -80,8 +80,9 @@ class RoutineTable(Part, frozen=True, kw_only=True):
 class TablesDocument(Part, frozen=True, kw_only=True):
     """tables.json: the parameter tables of a model for the shapes of its inputs.
 
-    `cache` is the worst result among the routines; `kind` is `optimised` if all tables are. Costs are sums over the
-    routines; host nodes are not included.
+    `beyond` names the dimensions outside the ranges that the model was compiled for: each unit is called within what it
+    was built for all the same. `cache` is the worst result among the routines; `kind` is `optimised` if all tables are.
+    Costs are sums over the routines; host nodes are not included.
     """
 
     compiler_version: str
@@ -90,6 +91,8 @@ class TablesDocument(Part, frozen=True, kw_only=True):
     package: str
     inputs: dict[str, tuple[int, ...]]
     dims: dict[str, int]
+    ranges: dict[str, DimRangeDoc]
+    beyond: tuple[str, ...]
     cache: Hit
     kind: Kind
     cost_cycles: float
@@ -110,6 +113,11 @@ def tables_document(opened: OpenPackage, dims: Mapping[str, int], found: Sequenc
         package=opened.digest,
         inputs={name: shape_at(model.graph.tensors[name], dims) for name in model.graph.inputs},
         dims={name: dims[name] for name in sorted(dims)},
+        ranges={
+            name: DimRangeDoc(min=one.low, max=one.high, step=one.step, is_default=model.has_default_ranges)
+            for name, one in sorted(model.ranges.items())
+        },
+        beyond=model.beyond(dims),
         cache=max((one.cache for one in found), key=get_args(Hit).index, default="hit"),
         kind="optimised" if all(one.table.kind == "optimised" for one in found) else "simple",
         cost_cycles=sum(one.table.cycles for one in found),

@@ -25,7 +25,8 @@ Shapes = Annotated[
     list[Shape],
     Query(
         max_length=64,
-        description="An input's name, a colon and its extents; for all inputs but those whose dimensions others give",
+        description="An input's name, a colon and its extents; for all inputs but those whose dimensions others give,"
+        " for none of a static model",
         examples=[["x:1x3x225x199"]],
     ),
 ]
@@ -39,9 +40,15 @@ _REFUSED: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"mod
     responses={304: {"description": "Not modified"}, **_REFUSED},
 )
 def get_tables(
-    request: Request, context: ContextDependency, model_id: ModelId, profile: ProfileName, shape: Shapes
+    request: Request,
+    context: ContextDependency,
+    model_id: ModelId,
+    profile: ProfileName,
+    shape: Shapes = [],  # noqa: B006  # FastAPI copies it
 ) -> Response:
     """The parameter tables of a model for a shape, without compiling (docs/schemas/tables.json).
+
+    A static model has one shape: `shape` may be left out.
 
     After a miss they are simple tables; optimised ones replace them as workers make them. They belong to the package of
     the latest requested compilation of this model and profile, whose digest is in `package`.

@@ -81,7 +81,7 @@ class TableLookup:
         lacking: dict[str, Asked] = {}
         for one in missing:
             bucket = larger.get(one.routine)
-            if bucket is None or bucket.key == one.key:
+            if bucket is None or bucket.key == one.key or one.units is not None:
                 continue
             entry = entries[bucket.key]
             table = opened.prepared.get(bucket.key, entry.table)

@@ -12,20 +12,25 @@ from functools import cached_property
 from app.store import BlobStore
 from app.tables.table_encoding import StoredTable, prepared
 from compiler.cache_key import routine_key, table_key
+from compiler.ops.op_facts import graph_facts
+from compiler.shapes.instance import Values, graph_at
 from compiler.shapes.model import ShapeModel
-from compiler.shapes.package import Package, read_package
+from compiler.shapes.package import Package, read_package, stored_values
+from compiler.shapes.served import units_with_room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """A requested table: the number of its routine and its problem; `key` names its content.
 
-    A problem is the shape of the routine's result, followed by the dimensions that its calls sum over.
+    A problem is the shape of the routine's result, followed by the dimensions that its calls sum over. `units` are
+    those with room for what their tiles need, where not all of the routine's have: beyond the ranges only.
     """
 
     routine: int
     problem: tuple[int, ...]
     key: str
+    units: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,6 +39,7 @@ class OpenPackage:
 
     digest: str
     package: Package
+    values: Values
 
     @property
     def model(self) -> ShapeModel:
@@ -62,13 +68,27 @@ class OpenPackage:
         return found
 
     def asked(self, dims: Mapping[str, int]) -> tuple[Asked, ...]:
-        """The tables that the model needs at given dimensions, one per routine."""
-        numbers = range(len(self.model.libraries))
-        return tuple(self.table_of(number, self.model.problem(number, dims)) for number in numbers)
+        """The tables that the model needs at given dimensions, one per routine.
 
-    def table_of(self, number: int, problem: tuple[int, ...]) -> Asked:
-        """A routine's table for one problem."""
-        return Asked(routine=number, problem=problem, key=table_key(self.routine_keys[number], problem))
+        Raises LimitError for dimensions beyond the ranges at which no unit of a routine has room.
+        """
+        model, numbers = self.model, range(len(self.model.libraries))
+        facts = graph_facts(graph_at(model.graph, dims, self.values)) if model.beyond(dims) else None
+        return tuple(
+            self.table_of(
+                number,
+                model.problem(number, dims),
+                None if facts is None else units_with_room(model, number, facts),
+            )
+            for number in numbers
+        )
+
+    def table_of(self, number: int, problem: tuple[int, ...], units: tuple[int, ...] | None = None) -> Asked:
+        """A routine's table for one problem, by these units (None: all)."""
+        if units is not None and len(units) == len(self.model.libraries[number].units):
+            units = None
+        key = table_key(self.routine_keys[number], problem, units)
+        return Asked(routine=number, problem=problem, key=key, units=units)
 
 
 class OpenPackages:
@@ -132,4 +152,5 @@ class OpenPackages:
             data = stack.enter_context(self._store.mapped(digest))
             # our own workers wrote it, under this digest; constants are not read here, tables not proved again
             package = read_package(memoryview(data), is_ours=True)
-            return OpenPackage(digest=digest, package=package), stack.pop_all()
+            opened = OpenPackage(digest=digest, package=package, values=stored_values(package.data))
+            return opened, stack.pop_all()

@@ -98,5 +98,5 @@ def _no_package(profile: str, reason: str) -> NotFoundError:
         code="no_package",
         stage="shapes",
         actual=printable(profile, 80),
-        hint="Compile the model for this profile with ranges of its dynamic dimensions: option dims",
+        hint="Compile the model for this profile",
     )

@@ -9,14 +9,15 @@ from app.tables.table_encoding import StoredTable, one_call, stored_runs
 def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
     """The simple table; for a routine of one call, that call, which cannot be improved.
 
-    The table is a grid by construction. Proving its cover would take longer than making it, while a request waits.
+    One of units that alone have room is final: searches mix all units. The table is a grid by construction. Proving its
+    cover would take longer than making it, while a request waits.
     """
-    table = opened.model.simple_table(asked.routine, asked.problem)
+    table = opened.model.simple_table(asked.routine, asked.problem, asked.units)
     if table is None:
         return one_call(opened.model.one_call_cycles(asked.routine, asked.problem))
     return StoredTable(
         kind="simple",
-        settled=False,
+        settled=asked.units is not None,
         simple_cycles=table.cost_cycles,
         optimised_cycles=None,
         shape=table.shape,

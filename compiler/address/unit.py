@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import prod
 from typing import Final
 
 import numpy as np
 
-from compiler.address.layouts import SPATIAL
-from compiler.address.read import AxisRead, Piece, WindowRead
-from compiler.address.table import ENTRY_BYTES, AddressTable
+from compiler.address.build import WindowRead
+from compiler.address.table import ENTRY_BYTES, MAX_TAPS, AddressTable, ramp
 from compiler.errors import InternalError
 from compiler.ir.box import Ints
 from compiler.ops.base import Window
 
 # The most positions of one block: what feeds a matrix unit, and keeps a table small beside the operands.
 BLOCK_POSITIONS: Final = 256
+# The first spatial axis of a tensor [N, C, spatial...].
+SPATIAL: Final = 2
 _BATCH: Final = 0
 
 
@@ -56,34 +56,25 @@ def unit_read(window: Window, block: Sequence[int], strides: Sequence[int], elem
 
     It begins with the element of the first tap at the block's first position; no tap counts as padding.
     """
-    axes, stops = [], []
-    for axis, count in enumerate(block):
-        place = axis - SPATIAL
-        read = AxisRead(begin=0, end=count, valid=(0, count))
-        if place >= 0:
-            taps, step, dilation = window.kernel[place], window.strides[place], window.dilations[place]
-            reach = (count - 1) * step + (taps - 1) * dilation + 1
-            read = AxisRead(begin=0, end=count, stride=step, taps=taps, dilation=dilation, valid=(0, reach))
-        axes.append(read)
-        stops.append(read.valid[1])
-    piece = Piece(starts=(0,) * len(stops), stops=tuple(stops), address=0, strides=tuple(strides))
-    return WindowRead(axes=tuple(axes), pieces=(piece,), element_bytes=element_bytes)
+    ones = (1,) * SPATIAL
+    return WindowRead(
+        positions=tuple(block),
+        taps=(*ones, *window.kernel),
+        strides=(*ones, *window.strides),
+        dilations=(*ones, *window.dilations),
+        distances=tuple(strides),
+        element_bytes=element_bytes,
+    )
 
 
 def is_addressable(read: WindowRead) -> bool:
-    """True if all bases and offsets of a read fit in the 32 bits that tables have for each."""
-    (piece,) = read.pieces
-    reach = sum((stop - 1) * abs(stride) for stop, stride in zip(piece.stops, piece.strides, strict=True))
-    return reach <= np.iinfo(np.int32).max
+    """True if all bases and offsets fit in the 32 bits that tables have for each, and taps are not too many."""
+    return read.reach_bytes <= np.iinfo(np.int32).max and prod(read.taps) <= MAX_TAPS
 
 
 def words_of(table: AddressTable) -> Ints:
-    """The table as it lies in memory: the bases, then the offsets by runs, 32 bits each.
-
-    Only for tables without padding, whose positions are one class.
-    """
-    (only,) = table.classes
-    return np.concatenate([only.bases, only.run_offsets]).astype("<i4")
+    """The table as it lies in memory: the bases, then the offsets by runs, 32 bits each."""
+    return np.concatenate([table.bases, table.run_offsets]).astype("<i4")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,34 +95,22 @@ class UnitTable:
 
     @classmethod
     def of(cls, table: AddressTable) -> UnitTable:
-        """Raises InternalError for a table that is not of one block: with padding, or with taps in no even steps."""
-        rank = len(table.positions)
-        if len(table.classes) != 1 or rank < SPATIAL + 1 or table.classes[0].count != prod(table.taps):
-            raise InternalError("this is no table of one block", stage="address", actual=len(table.classes), limit=1)
-        only = table.classes[0]
-        offsets = np.empty(len(table.order), dtype=np.int64)
-        offsets[table.order] = only.offsets
-        if offsets[0] or only.bases[0]:
-            raise InternalError("a table counts from its first operand", stage="address", actual=int(offsets[0]))
-        grid = offsets.reshape(table.taps)
-        tap_steps = tuple(
-            int(grid[tuple(1 if a == axis else 0 for a in range(rank))]) if table.taps[axis] > 1 else 0
-            for axis in range(rank)
-        )
-        ramps = [np.arange(count, dtype=np.int64) * step for count, step in zip(table.taps, tap_steps, strict=True)]
-        is_even = np.array_equal(reduce(np.add.outer, ramps), grid) and max(table.taps[:SPATIAL]) == 1
-        if not is_even or min(*tap_steps, *only.steps) < 0:
-            raise InternalError("the taps of a table lie in no even steps", stage="address", actual=table.taps)
+        """Raises InternalError for a table that is not of one block: with taps along channels, or in uneven steps."""
+        steps, tap_steps = table.steps, table.tap_steps
+        is_block = len(table.positions) > SPATIAL and max(table.taps[:SPATIAL]) == 1
+        if not is_block or not table.is_even or min(*steps, *tap_steps) < 0:
+            raise InternalError("this is no table of one block", stage="address", actual=table.taps)
+        taps = table.taps[SPATIAL:]
         return cls(
             table=table,
             block=table.positions,
-            taps=table.taps[SPATIAL:],
-            steps=only.steps,
+            taps=taps,
+            steps=steps,
             tap_steps=tap_steps,
             bases=tuple(
-                np.arange(count, dtype=np.int64) * step for count, step in zip(table.positions, only.steps, strict=True)
+                np.arange(count, dtype=np.int64) * step for count, step in zip(table.positions, steps, strict=True)
             ),
-            offsets=grid.reshape(table.taps[SPATIAL:]),
+            offsets=ramp(taps, tap_steps[SPATIAL:], range(len(taps))).reshape(taps),
         )
 
     def element_strides(self, window: Window, strides: Sequence[int]) -> tuple[int, ...]:

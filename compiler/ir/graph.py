@@ -30,6 +30,10 @@ MAX_AXES: Final = 8
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
 
+# The least and the largest extent of a dimension, both included.
+Extents = tuple[int, int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """A value of the graph: shape with named axes, element type, and its constant if it is one.
@@ -131,8 +135,9 @@ class Graph:
     each name (names may share a tensor). `folded` are the names of ONNX nodes that were evaluated at compile time or
     that no output needs; they are in no segment. `host` maps the attribute `node` of `Host` ops to the nodes that the
     host runs. `patterns` are the recognised patterns. `dims` are the dynamic dimensions with the maxima they were
-    compiled for. `unread` are declared inputs that no op needs: they have no reader or no elements. `source` is the
-    opened model file with the stored constants (from an archive: the model in it, with the files beside it).
+    compiled for; what import decided holds between the extents of `reach`. `unread` are declared inputs that no op
+    needs: they have no reader or no elements. `source` is the opened model file with the stored constants (from an
+    archive: the model in it, with the files beside it).
     """
 
     name: str
@@ -147,6 +152,7 @@ class Graph:
     host: Mapping[str, HostNode] = field(default_factory=lambda: MappingProxyType({}))
     patterns: tuple[Pattern, ...] = ()
     dims: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    reach: Mapping[str, Extents] = field(default_factory=lambda: MappingProxyType({}))
     unread: tuple[Tensor, ...] = ()
     source: object | None = field(default=None, compare=False, repr=False)
 

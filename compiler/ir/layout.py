@@ -1,4 +1,4 @@
-"""Memory order of a tensor's elements in the accelerator's memories (option `layout`: NHWC on chip)."""
+"""Memory order of a tensor's elements in the accelerator's memories: NHWC on chip."""
 
 from __future__ import annotations
 

@@ -69,13 +69,6 @@ class MappingGraph:
             table.setdefault(node.op, []).append(index)
         return MappingProxyType({op: tuple(found) for op, found in table.items()})
 
-    def part(self, ops: Iterable[int]) -> MappingGraph:
-        """A segment's mapping graph: the nodes of its ops and the edges among them."""
-        kept = sorted(index for op in ops for index in self.by_op.get(op, ()))
-        number = {index: position for position, index in enumerate(kept)}
-        edges = ((number[a], number[b]) for a, b in self.edges if a in number and b in number)
-        return MappingGraph(nodes=tuple(self.nodes[index] for index in kept), edges=tuple(edges))
-
     def on_chips(self, chip_of: Mapping[int, int | None]) -> MappingGraph:
         """The same graph, with each op's nodes on another chip: `chip_of` has every op, None where it is the host's."""
         nodes = tuple(replace(node, chip=chip_of[node.op]) for node in self.nodes)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from compiler.address.build import build_table
-from compiler.address.read import TableKey, WindowRead, table_key
+from compiler.address.build import WindowRead
+from compiler.address.stored import AddressTables
 from compiler.address.table import ENTRY_BYTES
 from compiler.ir.box import AxisMap
 from compiler.ir.graph import MAX_AXES, Graph
@@ -61,8 +61,13 @@ class Context:
         made: frozenset[str],
         outputs: frozenset[str],
         decoders: Decoders | None = None,
+        tables: AddressTables | None = None,
     ) -> None:
-        """`made` are the tensors that the segment's ops make, `outputs` those of them that others read."""
+        """`made` are the tensors that the segment's ops make, `outputs` those of them that others read.
+
+        `tables`: the address tables of the compilation.
+        """
+        self._tables_by_read = tables or AddressTables()
         self.facts = facts
         self._made = made
         self._decoders = decoders
@@ -79,7 +84,7 @@ class Context:
         self._operands: dict[int, tuple[Operand, ...]] = {}
         self._orders: dict[str, tuple[int, ...]] = {}
         self.addresses: list[Addresses] = []
-        self._address_names: dict[TableKey, str] = {}
+        self._address_names: dict[WindowRead, str] = {}
         self.address_tables: dict[str, int] = {}
 
     def region(self, name: str) -> Held:
@@ -132,16 +137,15 @@ class Context:
 
     def address_table(self, read: WindowRead) -> str:
         """The name of the region in which the address table of a read lies; equal ones are one (ADDR-5)."""
-        key = table_key(read)
-        name = self._address_names.get(key)
+        name = self._address_names.get(read)
         if name is not None:
             return name
-        table = build_table(read)
+        table = self._tables_by_read.of(read)
         number, words = len(self.addresses), table.size_bytes // ENTRY_BYTES
         name = f"addresses {number}"
         while name in self.graph.tensors:
             name += "'"
-        self._address_names[key], self.address_tables[name] = name, number
+        self._address_names[read], self.address_tables[name] = name, number
         self.addresses.append(Addresses(region=len(self.region_list), table=table))
         line = self.machine.profile.line_bytes
         self._enter(

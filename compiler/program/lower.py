@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from compiler.address.stored import AddressTables
 from compiler.degraded import DEFECTS, DefectError, Degradations, FailedGroup, failed_group, reason_of
 from compiler.errors import InternalError, LimitError, TesseraError
 from compiler.frontend.source import ModelSource, opened
@@ -90,6 +91,7 @@ class LowerSegments:
     compilers: SegmentCompilers = field(repr=False)
     partition: PartitionGraph = field(repr=False)
     degradations: Degradations = field(default_factory=Degradations, repr=False)
+    tables: AddressTables = field(default_factory=AddressTables, repr=False)
 
     def run(self, mapped: MappedGraph) -> LoweredGraph:
         """Raises LimitError naming op, limit and amount where a single op's program exceeds a limit (PART-3)."""
@@ -116,6 +118,7 @@ class LowerSegments:
                 elif lowered is not None:
                     result.append(lowered)
             if len(result) == len(segments):
+                self.tables.keep()
                 return LoweredGraph(mapped=mapped, segments=tuple(result))
             fuse = FuseSegments(options=self.options, compilers=self.compilers, degradations=self.degradations)
             again = fuse.run(self.partition.run(facts.graph, facts))
@@ -170,6 +173,7 @@ class LowerSegments:
             handed_out(facts, ops),
             self.compilers.of(facts).resident_bytes(found.segment.ops),
             Decoders(facts.graph, opened(facts.graph.source, self.source)),
+            self.tables,
         )
         program = timeline.program
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.address.stored import AddressTables
 from compiler.garbage import collect_new
 from compiler.ops.op_facts import GraphFacts
 from compiler.profile.schema import Profile
@@ -45,6 +46,7 @@ def lower_segment(
     outputs: frozenset[str],
     resident_bytes: int = 0,
     decoders: Decoders | None = None,
+    address_tables: AddressTables | None = None,
 ) -> Timeline:
     """A segment's program and its timeline.
 
@@ -55,7 +57,7 @@ def lower_segment(
     machine = machine_of(profile)
     ops = sorted(op for group in groups for op in group.ops)
     made = frozenset(facts.graph.ops[op].output for op in ops)
-    context = Context(facts, machine, made, outputs, decoders)
+    context = Context(facts, machine, made, outputs, decoders, address_tables)
     residents: list[Resident] = []
     if profile.is_stationary:
         residents = place_residents(context, profile, resident_parts(context, profile, ops, resident_bytes))

@@ -16,6 +16,7 @@ from compiler.shapes.extents import Range
 from compiler.shapes.instance import Values, graph_at
 from compiler.shapes.make_library import corners
 from compiler.shapes.model import Part, ShapeModel
+from compiler.shapes.reach import reach_of
 from compiler.shapes.residence import chooser_beside, in_every_core
 from compiler.shapes.segments import on_chips, segments_of
 from compiler.shapes.shared_libraries import SharedLibraries, Wanted, bound
@@ -70,6 +71,7 @@ def build_model(
         graph=graph,
         profile=bytes(profile_json(profile)),
         ranges=ranges,
+        reach=reach_of(graph, ranges),
         parts=on_chips(facts, profile, options.chips, made, cycles),
         libraries=tuple(libraries),
         model_name=model_name,

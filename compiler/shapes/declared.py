@@ -7,7 +7,9 @@ from typing import Final
 
 import onnx
 
+from compiler.errors import printable
 from compiler.frontend.constant_values import declared_extent
+from compiler.frontend.lowering_errors import missing_dims
 from compiler.frontend.tensor_table import dimension_name
 from compiler.ir.symbol import Expression
 from compiler.ops.base import Array
@@ -44,6 +46,17 @@ def dims_from_shapes(graph: onnx.GraphProto, options: Options, shapes: Mapping[s
     inputs = declared_inputs(graph)
     shown = dims_shown(inputs, _ranges(inputs, options), shapes)
     return {name: extent for name, extent in shown.items() if name not in options.dims}
+
+
+def refuse_free(graph: onnx.GraphProto) -> None:
+    """Raise ModelError that names every dimension without an extent, with the words that give them (IMPORT-10)."""
+    missing: dict[str, tuple[str, int]] = {}
+    for one in declared_inputs(graph):
+        for axis, extent in enumerate(one.extents):
+            for name in () if isinstance(extent, int) else sorted(extent.symbols):
+                missing.setdefault(name, (f"input {printable(one.name, 80)!r}", axis))
+    if missing:
+        raise missing_dims(missing)
 
 
 def declared_inputs(graph: onnx.GraphProto) -> tuple[InputShape, ...]:

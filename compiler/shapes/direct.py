@@ -20,7 +20,6 @@ from compiler.ops import call_of, definition
 from compiler.ops.base import Call, OpKind
 from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.ops.slab import Box, Slab, is_empty
-from compiler.shapes.extents import dims_of
 from compiler.shapes.instance import Values, graph_at
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.prepared import ShapeTables, tables_for
@@ -49,7 +48,7 @@ def run_directly(
                 node=node,
                 hint="Run the package with an installation of Tessera",
             )
-    dims = dims_of(model.inputs, model.ranges, {name: a.shape for name, a in inputs.items()}, partial=False)
+    dims = model.dims_of({name: a.shape for name, a in inputs.items()}, partial=False)
     graph = graph_at(model.graph, dims, values)
     arrays: dict[str, Array] = {}
     for name in graph.inputs:

@@ -182,8 +182,14 @@ def _check_extents(
 
 def _check_range(name: str, extent: int, allowed: Range) -> None:
     if extent not in allowed:
-        raise _refused(
-            f"dimension {printable(name, 80)!r} is outside its range", "extent_out_of_range", extent, str(allowed)
+        raise RequestError(
+            f"dimension {printable(name, 80)!r} is outside its range",
+            code="extent_out_of_range",
+            stage="shapes",
+            actual=extent,
+            limit=str(allowed),
+            hint="What was decided when the model was imported holds within this range alone: compile it for one that "
+            "holds this extent (option dims)",
         )
 
 

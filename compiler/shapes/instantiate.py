@@ -26,15 +26,13 @@ from compiler.program.residents import ResidentPart
 from compiler.program.timing.order import as_emitted, in_time
 from compiler.program.verify import verify
 from compiler.shapes.cutting import SegmentTooLargeError, cut
-from compiler.shapes.extents import check_dims
 from compiler.shapes.instance import graph_at
 from compiler.shapes.lower import Draft, lower_tables
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.residence import resident_parts_of
 from compiler.shapes.routine import Calls, RoutineGeometry
-from compiler.shapes.simple import SimpleChooser
+from compiler.shapes.served import has_room, units_with_room
 from compiler.shapes.table import ShapeTable
-from compiler.shapes.unit_library import Library
 from compiler.version import COMPILER_VERSION
 
 # A program as emitted is so many times as large as in its best order at most, as far as is known: it need not be
@@ -63,7 +61,7 @@ def instantiate(
 
     `source` is the opened file that the model's constants lie in. Raises RequestError for dimensions out of range.
     """
-    check_dims(dims, model.ranges)
+    model.check(dims)
     profile = profile_from_values(json.loads(model.profile), origin="the units' profile")
     graph = graph_at(model.graph, dims, lambda constant: materialise(constant, source))
     facts = graph_facts(graph)
@@ -128,44 +126,16 @@ class _Lowering:
         """The calls of a routine's table; of a simple one of other units where those have no room at this shape.
 
         Units are laid out for the ends of the ranges. Where positions of operands follow from several extents at once,
-        a tile may need more in between.
+        a tile may need more in between, and beyond the ranges one that held a whole map needs a halo.
         """
         library = self.model.libraries[number]
         calls = self.model.calls(number, shape, self.tables[number])
         geometry = RoutineGeometry(self.facts, library.routine.ops)
-        if all(self._has_room(geometry, library, unit) for unit in np.unique(calls.units).tolist()):
+        if all(has_room(geometry, library, unit) for unit in np.unique(calls.units).tolist()):
             return calls
-        fitting = [unit for unit in range(len(library.units)) if self._has_room(geometry, library, unit)]
-        if not fitting or not library.routine.tiled:
-            node = self.facts.graph.ops[library.routine.ops[-1]]
-            raise LimitError(
-                "no shape unit of an op has room for what its tile needs at this shape",
-                code="no_unit_fits",
-                stage="shapes",
-                node=node.node,
-                op_type=node.kind,
-                actual="×".join(map(str, shape)),
-                limit=f"{len(library.units)} units, laid out for the ends of the ranges",
-                hint="Give narrower ranges for the dynamic dimensions",
-            )
-        chooser = SimpleChooser.build(
-            library.units.chosen(fitting),
-            self.model.cost_at(number, self.model.problem(number, self.facts.graph.dims)),
-            self.model.cores,
-            library.loaders,
-        )
-        table = chooser.table(tuple(shape[axis] for axis in library.routine.tiled))
+        units = units_with_room(self.model, number, self.facts)
+        table = self.model.simple_table(number, self.model.problem(number, self.facts.graph.dims), units)
         return self.model.calls(number, shape, table)
-
-    def _has_room(self, geometry: RoutineGeometry, library: Library, unit: int) -> bool:
-        """Whether a unit's buffers hold what its tile needs at these extents, wherever it lies."""
-        placed = library.buffers[unit].placed
-        return all(
-            length <= extent
-            for name, extents in geometry.extents(library.tiles[unit]).items()
-            if name in placed
-            for length, extent in zip(extents, placed[name].extents, strict=True)
-        )
 
     def _ops(self, routines: Sequence[int]) -> list[int]:
         return [op for number in routines for op in self.model.libraries[number].routine.ops]

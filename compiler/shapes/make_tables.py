@@ -1,4 +1,4 @@
-"""The pass that makes tables beforehand, for the shapes that option `tables` names (SHAPE-9)."""
+"""The pass that makes tables beforehand: for the shapes that option `tables` names, or for the only one (SHAPE-9)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class MakeTables:
         return PreparedModel(model=model, tables=tuple(made))
 
     def _shapes(self, model: ShapeModel) -> list[dict[str, int]]:
-        """The dimensions named, each once; of those that nothing depends on there is none."""
+        """The dimensions named, each once, without those that nothing depends on; a static model has one shape."""
+        if not model.ranges:
+            return [{}]
         shapes = [
             {name: given.get(name, one.high) for name, one in model.ranges.items()} for given in self.options.tables
         ]

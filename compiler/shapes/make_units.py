@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.errors import LimitError, RequestError
 from compiler.frontend.constant_values import materialise
@@ -27,6 +27,7 @@ class MakeUnits:
     profile: Profile
     options: Options
     stored: StoredUnits = field(default_factory=NoStoredUnits)
+    by_default: bool = False
 
     def run(self, graph: Graph) -> ShapeModel:
         """Raises RequestError for options that tables do not have, LimitError for a profile that has no programs and
@@ -51,7 +52,7 @@ class MakeUnits:
                 limit="weights.compression=1",
                 hint="Raise weights.compression in the profile to 1",
             )
-        return build_model(
+        model = build_model(
             graph,
             self.profile,
             _mentioned(graph, ranges_of(graph, self.options)),
@@ -61,6 +62,7 @@ class MakeUnits:
             lambda constant: materialise(constant, opened(graph.source, self.source)),
             self.stored,
         )
+        return replace(model, has_default_ranges=self.by_default)
 
 
 def ranges_of(graph: Graph, options: Options) -> dict[str, Range]:

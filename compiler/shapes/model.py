@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -21,6 +21,7 @@ from compiler.shapes.cost import CallCost
 from compiler.shapes.extents import InputShape, Range, check_dims, dims_of, parse_shapes
 from compiler.shapes.legal import Doubts, shape_at
 from compiler.shapes.routine import Calls
+from compiler.shapes.served import check_served
 from compiler.shapes.simple import SimpleChooser, once_cycles
 from compiler.shapes.table import ShapeTable, expand
 from compiler.shapes.unit_library import Library
@@ -43,17 +44,21 @@ class Part:
 class ShapeModel:
     """A compiled model with dynamic dimensions.
 
-    `graph` is at the maxima of `ranges`; `profile` is the profile's canonical form, in JSON. `choosers` are
-    made as they are asked for, each from the first of its routine; they are no part of the model.
+    `graph` is at the maxima of `ranges`, for which units were chosen; what it says holds within `reach`, and shapes are
+    served there as far as units go (`served.py`). `has_default_ranges`: the compilation was given none. `profile` is
+    the profile's canonical form, in JSON. `choosers` are made as they are asked for, each from the first of its
+    routine; they are no part of the model.
     """
 
     graph: Graph
     profile: bytes
     ranges: Mapping[str, Range]
+    reach: Mapping[str, Range]
     parts: tuple[Part, ...]
     libraries: tuple[Library, ...]
     model_name: str
     model_digest: str
+    has_default_ranges: bool = False
     choosers: dict[tuple[int, tuple[int, ...]], SimpleChooser] = field(default_factory=dict, repr=False)
     first_choosers: dict[int, SimpleChooser] = field(default_factory=dict, repr=False)
 
@@ -97,22 +102,35 @@ class ShapeModel:
 
     @cached_property
     def doubts(self) -> Doubts:
-        """What of the graph some dimensions within the ranges may make impossible."""
-        return Doubts.of(self.graph, {name: (one.low, one.high) for name, one in self.ranges.items()})
+        """What of the graph some dimensions that are served may make impossible."""
+        return Doubts.of(self.graph, {name: (one.low, one.high) for name, one in self.reach.items()})
 
     def check(self, dims: Mapping[str, int]) -> None:
-        """Raise RequestError for dimensions out of range, and for such at which the model is none."""
-        check_dims(dims, self.ranges)
+        """Raise RequestError for dimensions that are not served, and for such at which the model is none."""
+        check_dims(dims, self.reach)
+        self._check_known(dims)
+
+    def beyond(self, dims: Mapping[str, int]) -> tuple[str, ...]:
+        """The dimensions that lie outside the ranges for which the model was compiled."""
+        return tuple(name for name, one in self.ranges.items() if dims[name] not in one)
+
+    def _check_known(self, dims: Mapping[str, int]) -> None:
         self.doubts.check(dims)
+        if self.beyond(dims):
+            check_served(self, dims)
+
+    def dims_of(self, shapes: Mapping[str, Sequence[int]], *, partial: bool) -> dict[str, int]:
+        """The dimensions that shapes of inputs say; raises RequestError as `check`, and for shapes that cannot be."""
+        dims = dims_of(self.inputs, self.reach, shapes, partial=partial)
+        self._check_known(dims)
+        return dims
 
     def dims_of_words(self, words: Sequence[str]) -> dict[str, int]:
         """The dimensions that shapes of inputs in words such as `x:1x3x225x199` say.
 
-        Raises RequestError for words and shapes that cannot be, and for dimensions at which the model is none.
+        Raises RequestError for words and shapes that cannot be, and as `check`.
         """
-        dims = dims_of(self.inputs, self.ranges, parse_shapes(words, self.inputs, self.ranges), partial=True)
-        self.doubts.check(dims)
-        return dims
+        return self.dims_of(parse_shapes(words, self.inputs, self.reach), partial=True)
 
     def problem(self, number: int, dims: Mapping[str, int]) -> tuple[int, ...]:
         """What tables of a routine are made for: its result's shape, then the dimensions that its calls sum over."""
@@ -124,13 +142,25 @@ class ShapeModel:
         """The shape of what a library's routine makes."""
         return tuple(problem[: len(problem) - len(self.libraries[number].summed)])
 
-    def simple_table(self, number: int, problem: Sequence[int]) -> ShapeTable | None:
-        """The table of identical units for a problem; None for a routine that makes all in one call."""
+    def simple_table(
+        self, number: int, problem: Sequence[int], units: Sequence[int] | None = None
+    ) -> ShapeTable | None:
+        """The table of identical units for a problem; None for a routine that makes all in one call.
+
+        With `units` (numbers) only these are used: those that have room, where not all do.
+        """
         library = self.libraries[number]
         tiled = library.routine.tiled
         if not tiled:
             return None
-        return self.chooser(number, problem).table(tuple(problem[axis] for axis in tiled))
+        shape = tuple(problem[axis] for axis in tiled)
+        if units is None:
+            return self.chooser(number, problem).table(shape)
+        cost = self.cost_at(number, problem)
+        table = SimpleChooser.build(library.units.chosen(units), cost, self.cores, library.loaders).table(shape)
+        runs = table.runs.copy()
+        runs["unit"] = np.array(units, dtype=np.int64)[runs["unit"]]
+        return replace(table, units=library.units.ids, runs=runs)
 
     def chooser(self, number: int, problem: Sequence[int]) -> SimpleChooser:
         """What makes simple tables, for the extents of the axes of which every call makes or sums over all."""

@@ -82,6 +82,8 @@ def write_package(model: ShapeModel, tables: Sequence[ShapeTables], values: Valu
         "model_name": model.model_name,
         "model_digest": model.model_digest,
         "ranges": {name: [one.low, one.high, one.step] for name, one in sorted(model.ranges.items())},
+        "default_ranges": model.has_default_ranges,
+        "reach": {name: [one.low, one.high, one.step] for name, one in sorted(model.reach.items())},
         "graph": graph_values(model.graph, pieces.add),
         "parts": [[part.is_host, part.ops, part.routines, part.chip] for part in model.parts],
         "libraries": [_library_values(library, floats) for library in model.libraries],
@@ -197,17 +199,19 @@ def _model_of(manifest: Mapping[str, Any], profile: bytes, base: int, numbers: m
     return ShapeModel(
         graph=graph,
         profile=profile,
-        ranges=MappingProxyType(
-            {
-                name: Range(low=low, high=high, step=step)
-                for name, (low, high, step) in ((name, whole_numbers(one)) for name, one in manifest["ranges"].items())
-            }
-        ),
+        ranges=_ranges_of(manifest["ranges"]),
+        reach=_ranges_of(manifest["reach"]),
         parts=parts,
         libraries=libraries,
         model_name=str(manifest["model_name"]),
         model_digest=str(manifest["model_digest"]),
+        has_default_ranges=bool(manifest["default_ranges"]),
     )
+
+
+def _ranges_of(values: Mapping[str, Any]) -> Mapping[str, Range]:
+    found = ((name, whole_numbers(one)) for name, one in values.items())
+    return MappingProxyType({name: Range(low=low, high=high, step=step) for name, (low, high, step) in found})
 
 
 def _check_pieces(model: ShapeModel, container: Container) -> None:

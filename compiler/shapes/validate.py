@@ -24,9 +24,11 @@ _MAX_CORES: Final = 1 << 20
 
 def check_model(model: ShapeModel) -> None:
     """Raise ValueError, KeyError or TypeError naming what no compiled model has."""
-    for name, one in model.ranges.items():
+    for name, one in (*model.ranges.items(), *model.reach.items()):
         if not (1 <= one.low <= one.high <= MAX_EXTENT and one.step >= 1):
             raise ValueError(f"dimension {name} has no range: {one}")
+    if set(model.reach) != set(model.ranges):
+        raise ValueError("other dimensions are served than the model has")
     if not (1 <= model.cores <= _MAX_CORES and model.profile_name):
         raise ValueError("the profile has no cores")
     dims = frozenset(model.ranges)

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.address.layouts import SPATIAL
-from compiler.address.unit import UnitTable
+from compiler.address.unit import SPATIAL, UnitTable
 from compiler.ir.box import Ints
 from compiler.ops.base import Window
 from compiler.ops.slab import Box

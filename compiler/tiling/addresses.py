@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
-from compiler.address.border import Padding
 from compiler.address.build import build_table
-from compiler.address.layouts import SPATIAL
 from compiler.address.lines import LinesTouched, lines_touched
 from compiler.address.unit import block_of, unit_read
 from compiler.ir.layout import memory_order, strides_of
@@ -24,9 +20,8 @@ class OpTables:
     """The address tables of one op: together `core_bytes` in a core and `read_bytes` from DRAM.
 
     `block` is the box of output positions that a table is for [N, C, spatial...], `lengths` the longest box of the
-    op's input in a core. Padding is read by classes with shortened offset lists, or from a buffer with a border, which
-    would add `border_bytes` to the input's. Shortened lists are parts of the one list, so classes take no more memory
-    than none, and read no more lines: a border is never the cheaper way for a table of one block.
+    op's input in a core. With `is_padded` positions at a border read by parts of the list of offsets (ADDR-3), which
+    takes no memory and reads fewer lines, so that no buffer with a zero border could be cheaper.
     """
 
     op: int
@@ -37,8 +32,7 @@ class OpTables:
     axes: tuple[str, ...]
     core_bytes: int
     read_bytes: int
-    padding: Padding | None
-    border_bytes: int
+    is_padded: bool
     line_bytes: int
 
     def lines(self) -> LinesTouched:
@@ -58,20 +52,17 @@ def op_tables(group: TiledGroup) -> tuple[OpTables, ...]:
         shape = group.geometry.facts.tensors[op.output].shape
         data = op.operands[0]
         tensor = group.geometry.facts.tensors[data.tensor]
-        lengths = _lengths(group, step, op)
-        border = _border_bytes(op.window, lengths, tensor.element_bytes)
         found.append(
             OpTables(
                 op=op.index,
                 window=op.window,
                 block=block_of(shape),
-                lengths=lengths,
+                lengths=_lengths(group, step, op),
                 element_bytes=tensor.element_bytes,
                 axes=tensor.axes,
                 core_bytes=group.table_bytes[step],
                 read_bytes=reads[op.index],
-                padding=Padding.CLASSES if any(op.window.pads) else None,
-                border_bytes=border,
+                is_padded=any(op.window.pads),
                 line_bytes=group.profile.line_bytes,
             )
         )
@@ -85,12 +76,3 @@ def _lengths(group: TiledGroup, step: int, op: OpFacts) -> tuple[int, ...]:
     if stage is None:
         return group.core_frustums.box_lengths(data.tensor)
     return operand_lengths(data.tensor, data.access, stage[1].extents, group.frustums)
-
-
-def _border_bytes(window: Window, lengths: Sequence[int], element_bytes: int) -> int:
-    """What the padding around a box adds to it, at most: as much before and behind it."""
-    around = [
-        *lengths[:SPATIAL],
-        *(length + 2 * pad for length, pad in zip(lengths[SPATIAL:], window.pads, strict=True)),
-    ]
-    return (prod(around) - prod(lengths)) * element_bytes

@@ -55,14 +55,13 @@ class Assignment:
         return int(self.step.max()) + 1
 
 
-def assign(placement: Placement, rows: int, columns: int, units: int, *, serpentine: bool = False) -> Assignment:
+def assign(placement: Placement, rows: int, columns: int, units: int) -> Assignment:
     """Deal the tiles of a grid to units; each tile has one owner (TILE-4).
 
     The schemes, and by how many tiles the largest and the smallest load differ (a x b: see `unit_grid`):
 
-    - bands: unit u takes the u-th run of tile rows and walks them from left to right one after another, with
-      `serpentine` every other one from right to left; (⌈rows/units⌉ − ⌊rows/units⌋)·columns. With fewer rows than
-      units some are idle.
+    - bands: unit u takes the u-th run of tile rows and walks them from left to right one after another;
+      (⌈rows/units⌉ − ⌊rows/units⌋)·columns. With fewer rows than units some are idle.
     - columns: the same of tile columns, walked from top to bottom.
     - blocks: each unit of a grid a x b takes one block and walks it row by row from its top left;
       ⌈rows/a⌉·⌈columns/b⌉ − ⌊rows/a⌋·⌊columns/b⌋.
@@ -72,17 +71,16 @@ def assign(placement: Placement, rows: int, columns: int, units: int, *, serpent
     - row-major: dealt one by one in row-major order; at most 1.
     - z-order: equal runs of the Morton order (bits of row and column interleaved); at most 1.
 
-    Only the first two have a direction; the others ignore `serpentine`. InternalError for a grid without tiles or
-    units.
+    Raises InternalError for a grid without tiles or units.
     """
     if min(rows, columns, units) < 1:
         raise InternalError("a placement needs tiles and units", stage="tiling", actual=f"{rows}x{columns}, {units}")
     row, column = np.arange(rows)[:, None], np.arange(columns)[None, :]
     match placement:
         case Placement.BANDS:
-            owner, step = _bands(rows, columns, units, serpentine)
+            owner, step = _bands(rows, columns, units)
         case Placement.BAND_COLUMNS:
-            owner, step = (array.T for array in _bands(columns, rows, units, serpentine))
+            owner, step = (array.T for array in _bands(columns, rows, units))
         case Placement.BLOCKS:
             a, b = unit_grid(rows, columns, units)
             (part, i), (other, j) = _runs(rows, a), _runs(columns, b)
@@ -284,12 +282,9 @@ def mesh_hops(matrix: Ints, mesh_columns: int) -> int:
     return int((matrix * links).sum())
 
 
-def _bands(rows: int, columns: int, units: int, serpentine: bool) -> tuple[Ints, Ints]:
+def _bands(rows: int, columns: int, units: int) -> tuple[Ints, Ints]:
     part, place = _runs(rows, units)
-    walk = np.broadcast_to(np.arange(columns), (rows, columns))
-    if serpentine:
-        walk = np.where(place[:, None] % 2 == 1, columns - 1 - walk, walk)
-    return np.repeat(part[:, None], columns, axis=1), place[:, None] * columns + walk
+    return np.repeat(part[:, None], columns, axis=1), place[:, None] * columns + np.arange(columns)
 
 
 def _runs(count: int, parts: int) -> tuple[Ints, Ints]:

@@ -261,8 +261,7 @@ def test_dimensions_are_set_by_a_number_or_a_range(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "exit_code", "code", "names"),
     [
-        ([], 3, "dynamic_dim", ["batch", "height", "width", "--set dims.batch=1 --set dims.height=64"]),
-        (["dims.height=4"], 3, "dynamic_dim", ["batch", "width"]),
+        (["dims.height=4"], 3, "dynamic_dim", ["batch", "width", "--set dims.batch=1 --set dims.width=64"]),
         (['dims={"batch":1,"height":4,"width":4,"depth":4}'], 2, "unknown_dim", ["depth", "batch, height"]),
         (["dims.batch=0"], 2, "invalid_option", ["dims", "0"]),
         (['dims.batch={"min":5,"max":4}'], 2, "invalid_option", ["dims.batch", "5 to 4"]),

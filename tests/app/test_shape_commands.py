@@ -201,11 +201,11 @@ def test_equal_requests_make_equal_packages(package: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "code", "names"),
     [
-        (["--shape", "input_ids:5x17"], "extent_out_of_range", "1 to 4"),
+        (["--shape", "input_ids:65x17"], "extent_out_of_range", "1 to 64"),
         (["--shape", "input_ids:2x65"], "extent_out_of_range", "1 to 64"),
         (["--shape", "input_ids:2x0"], "extent_out_of_range", "sequence = 1 to 64"),
         (["--shape", "input_ids:2x-3"], "extent_out_of_range", "sequence = 1 to 64"),
-        (["--shape", "input_ids:2x3x4"], "wrong_rank", "input_ids[batch = 1 to 4, sequence = 1 to 64]"),
+        (["--shape", "input_ids:2x3x4"], "wrong_rank", "input_ids[batch = 1 to 64, sequence = 1 to 64]"),
         (["--shape", "tokens:2x3"], "unknown_input", "input_ids"),
         (["--shape", "input_ids:2xmany"], "invalid_shape", "Write x:1x3x225x199"),
         (["--shape", "input_ids:2x3", "--shape", "attention_mask:2x4"], "contradicting_extents", "3 and 4"),

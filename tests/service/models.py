@@ -94,6 +94,15 @@ def sentences() -> bytes:
     return model.data()
 
 
+def attention() -> bytes:
+    """Weighted means of all `t` rows."""
+    model = Model()
+    x = model.input(["t", 8], "x")
+    scores = model.node("MatMul", [x, model.node("Transpose", [x], perm=[1, 0])], name="scores")
+    model.output(model.node("MatMul", [model.node("Softmax", [scores], axis=-1), x], name="means"))
+    return model.data()
+
+
 def rarely_none() -> bytes:
     """Rows of 1 in `1 + t // 99` columns: a model for up to 100 rows `t` but 99, which nobody sees who tries a few."""
     model = Model()

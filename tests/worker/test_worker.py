@@ -20,12 +20,14 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
+from app.cache_losses import CacheLosses
 from app.jobs.identity import Identity
 from app.jobs.records import JobRequest, Lease, Records
 from app.jobs.results import ResultCache
 from app.redis_urls import connect
 from app.settings import Settings
 from app.store import document_store, model_store
+from app.tables.address_tables import AddressTableCache, value_key
 from app.units.unit_cache import UnitCache
 from compiler.compile import compile_model
 from compiler.errors import CompilationCancelledError, InternalError, ModelError
@@ -49,7 +51,7 @@ DIMS: dict[str, Any] = {
 class Desk:
     """One computer over a real Redis and store, in this process."""
 
-    def __init__(self, connection: redis.Redis, folder: Path) -> None:
+    def __init__(self, connection: redis.Redis, url: str, folder: Path) -> None:
         self.settings = Settings(data_dir=folder, lease_s=30.0)
         self.models = model_store(self.settings.store_dir)
         self.store = document_store(self.settings.store_dir)
@@ -61,6 +63,7 @@ class Desk:
             models=self.models,
             store=self.store,
             units=UnitCache(bytes_client(connection), connection, self.settings),
+            addresses=AddressTableCache(connect(url, text=False), self.settings, CacheLosses(connection)),
             settings=self.settings,
         )
         self.client = connection
@@ -108,8 +111,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(client: redis.Redis, tmp_path: Path) -> Desk:  # noqa: F811
-    return Desk(client, tmp_path)
+def desk(client: redis.Redis, redis_url: str, tmp_path: Path) -> Desk:  # noqa: F811
+    return Desk(client, redis_url, tmp_path)
 
 
 def test_a_cache_that_does_not_answer_keeps_no_result_back(desk: Desk, tmp_path: Path) -> None:
@@ -141,8 +144,36 @@ def test_a_computation_writes_its_blobs_publishes_and_is_remembered(desk: Desk) 
     pictures = json.loads(desk.store.read(fields["pictures"]))
     assert pictures
     assert all(text.startswith("<svg ") for text in pictures.values())
-    names = ("state", "plan", "report", "pictures", "executable", "figures")
+    with desk.store.mapped(fields["package"]) as data:
+        package = read_package(memoryview(data))
+        assert (package.model.ranges, [dict(one.dims) for one in package.tables]) == ({}, [{}])
+        del package
+    names = ("state", "plan", "report", "pictures", "executable", "figures", "package")
     assert desk.results.get("c1") == {name: fields[name] for name in names}
+
+
+def test_compilations_share_address_tables_and_make_those_that_are_lost_or_damaged_again(desk: Desk) -> None:
+    """ADDR-5: the executable is the same to the byte."""
+
+    def executable(content: str) -> str:
+        job = desk.submit(conv_chain(2), options={"verify": "none"}, job=content, content=content)
+        assert desk.computer.run(content, desk.fence(content), "w") == "published"
+        return desk.job(job)["executable"]
+
+    first = executable("c1")
+    keys = sorted(key for key in desk.client.scan_iter(value_key("*")))
+    assert keys
+    assert all(0 < desk.client.pttl(key) <= desk.settings.keep_table_s * 1000 for key in keys)
+    cache = desk.computer.addresses
+    kept = {key: cache.get(key.removeprefix(value_key(""))) for key in keys}
+    assert all(kept.values())
+    for key in keys:
+        desk.client.set(key, "damaged")
+        assert cache.get(key.removeprefix(value_key(""))) is None
+    assert executable("c2") == first
+    assert {key: cache.get(key.removeprefix(value_key(""))) for key in keys} == kept
+    desk.client.delete(*keys)
+    assert executable("c3") == first
 
 
 def test_a_model_with_dynamic_dimensions_has_a_package_beside_its_plan(desk: Desk) -> None:
@@ -343,7 +374,7 @@ from app.settings import Settings
 from tests.worker.test_worker import Desk, conv_chain
 from worker.lease_keeper import Keeper
 client = connect({redis_url!r}); client.flushall()
-desk = Desk(client, Path({str(tmp_path)!r}))
+desk = Desk(client, {redis_url!r}, Path({str(tmp_path)!r}))
 settings = Settings(data_dir=Path({str(tmp_path)!r}), lease_s=0.4, stop_grace_s=0.2)
 job = desk.submit(conv_chain(1))
 with Keeper(desk.records, desk.lease(), settings):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 from itertools import product
 from math import prod
 
@@ -14,9 +13,7 @@ from hypothesis import strategies as st
 
 from compiler.address.build import build_table
 from compiler.address.encode import decode, encode
-from compiler.address.layouts import layout_named
-from compiler.address.read import convolution_read, piece_in
-from compiler.address.table import AddressTable
+from compiler.address.table import AddressTable, ramp
 from compiler.address.unit import BLOCK_POSITIONS, UnitTable, block_of, largest_table_bytes, unit_read, words_of
 from compiler.errors import InternalError
 from compiler.ir.layout import strides_of
@@ -68,15 +65,13 @@ def test_a_table_of_other_strides_or_another_window_does_not_fit() -> None:
     assert not table.fits(found, (1, 8, 9, 20), (strides[0], 8, *strides[2:]), 4), "channels lie side by side"
 
 
-def test_tables_with_padding_or_uneven_taps_are_none_of_a_block() -> None:
-    piece = piece_in(layout_named("NHWC"), (0,) * 4, (1, 1, 4, 4), element_bytes=4)
-    read = convolution_read(
-        batch=(0, 1), window=((0, 4), (0, 4)), channels=(0, 1), kernel=(3, 3), strides=(1, 1), dilations=(1, 1),
-        pads=(1, 1), extents=(1, 1, 4, 4), pieces=[piece],
-        element_bytes=4,
-    )  # fmt: skip
+def test_tables_with_uneven_bases_or_channels_as_taps_are_none_of_a_block() -> None:
+    table = table_of(window((3, 3)), (1, 1, 3, 6), (1, 2, 5, 8))
     with pytest.raises(InternalError):
-        UnitTable.of(build_table(read))
+        UnitTable.of(replace(table, bases=table.bases + (table.bases > 100)))
+    read = unit_read(window((3, 3)), (1, 1, 3, 6), (320, 4, 64, 8), 4)
+    with pytest.raises(InternalError):
+        UnitTable.of(build_table(replace(read, taps=(1, 2, 3, 3))))
 
 
 @given(
@@ -121,10 +116,8 @@ def test_positions_and_taps_of_a_table_agree_on_the_distance_of_elements() -> No
     """Where a piece has one row its strides do not say where the next one is: then the table must not, either."""
     found = window((3, 3))
     table = table_of(found, (1, 1, 3, 6), (1, 2, 5, 8))
-    (only,) = table.classes
-    ramps = [np.arange(only.lengths[axis], dtype=np.int64) * (only.steps[axis] + 8 * (axis == 2)) for axis in only.axes]
-    bases = reduce(np.add.outer, ramps).reshape(-1)
-    other = UnitTable.of(replace(table, classes=(replace(only, bases=bases),)))
+    steps = [step + 8 * (axis == 2) for axis, step in enumerate(table.steps)]
+    other = UnitTable.of(replace(table, bases=ramp(table.positions, steps, table.axes)))
     strides = strides_of((1, 2, 5, 8), (0, 2, 3, 1), 4)
     assert UnitTable.of(table).fits(found, (1, 2, 1, 8), strides, 4)
     assert not other.fits(found, (1, 2, 1, 8), strides, 4)

@@ -490,21 +490,6 @@ def test_nodes_lie_on_the_chips_of_their_segments_once_these_are_known() -> None
     assert {(node.op, node.chip) for node in mapping.nodes} == {(0, 1), (1, 0), (2, None), (3, 1)}
 
 
-def test_the_mapping_graph_of_a_segment_is_its_sub_graph() -> None:
-    """PART-6: the segments' nodes together are the graph's; edges between segments fall away."""
-    partitioned = mapped()
-    mapping = partitioned.mapping
-    parts = [mapping.part(segment.ops) for segment in partitioned.segments]
-    assert sum(len(part.nodes) for part in parts) == len(mapping.nodes)
-    home = {op: number for number, segment in enumerate(partitioned.segments) for op in segment.ops}
-    inner = [edge for edge in mapping.edges if home[mapping.nodes[edge[0]].op] == home[mapping.nodes[edge[1]].op]]
-    assert sum(len(part.edges) for part in parts) == len(inner) < len(mapping.edges)
-    for segment, part in zip(partitioned.segments, parts, strict=True):
-        assert mapping.counts(segment.ops) == {
-            unit.value: count for unit in sorted(Unit) if (count := sum(n.unit is unit for n in part.nodes))
-        }
-
-
 @settings(max_examples=40)
 @given(models(max_ops=8), st.data())
 def test_edges_of_the_mapping_graph_follow_those_of_the_graph(model: Model, data: st.DataObject) -> None:

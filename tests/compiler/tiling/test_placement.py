@@ -72,12 +72,6 @@ def test_a_core_walks_its_rows_one_after_another() -> None:
     assert assign(Placement.BANDS, 4, 3, 2).step.tolist() == [[0, 1, 2], [3, 4, 5]] * 2
 
 
-def test_a_serpentine_walk_turns_at_the_end_of_each_row() -> None:
-    assert assign(Placement.BANDS, 4, 3, 2, serpentine=True).step.tolist() == [[0, 1, 2], [5, 4, 3]] * 2
-    columns = assign(Placement.BAND_COLUMNS, 3, 4, 2, serpentine=True)
-    assert columns.step.T.tolist() == [[0, 1, 2], [5, 4, 3]] * 2
-
-
 def test_blocks_are_walked_from_top_left_to_bottom_right() -> None:
     assert assign(Placement.BLOCKS, 4, 4, 4).step.tolist() == [[0, 1, 0, 1], [2, 3, 2, 3]] * 2
 
@@ -127,11 +121,11 @@ def test_a_grid_without_tiles_or_units_is_refused(rows: int, columns: int, units
         assign(Placement.BANDS, rows, columns, units)
 
 
-@given(PLACEMENTS, COUNTS, COUNTS, COUNTS, st.booleans())
+@given(PLACEMENTS, COUNTS, COUNTS, COUNTS)
 def test_every_tile_has_one_owner_that_works_on_it_alone_at_its_step(
-    placement: Placement, rows: int, columns: int, units: int, serpentine: bool
+    placement: Placement, rows: int, columns: int, units: int
 ) -> None:
-    assignment = assign(placement, rows, columns, units, serpentine=serpentine)
+    assignment = assign(placement, rows, columns, units)
     assert assignment.owner.shape == assignment.step.shape == (rows, columns)
     assert 0 <= int(assignment.owner.min()) <= int(assignment.owner.max()) < units
     visits = list(zip(assignment.owner.ravel().tolist(), assignment.step.ravel().tolist(), strict=True))

@@ -1,0 +1,180 @@
+"""Ranges of free dimensions where a compilation gives no option `dims`, from the model's own limits (SHAPE-9).
+
+The model is imported at single extents, again and again. The first extents at which it is one are the point to start
+from; from there every dimension is widened alone: in the smallest step that the model allows, down to the least
+extent, up to 8 along the first axis of inputs (the batch) and 256 elsewhere. All ranges together are narrowed again
+while import decides differently within them, or the tensors at the maxima take more than 64 MiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from compiler.errors import TesseraError
+from compiler.frontend.lower import LowerModel
+from compiler.frontend.read import OnnxModel, ReadModel
+from compiler.frontend.source import ModelSource
+from compiler.frontend.validate import ValidateModel
+from compiler.ir.graph import Graph
+from compiler.options import DimRange, Options
+from compiler.pipeline import SilentObserver, run_passes
+from compiler.shapes.declared import declared_inputs
+from compiler.shapes.extents import Range
+from compiler.shapes.instance import refuse_what_is_at_maxima
+
+# The largest extents of default ranges: along the first axis of inputs, which is the batch, and along others.
+MOST_OF_BATCH: Final = 8
+MOST: Final = 256
+# What all tensors that the model computes may take together at the maxima of default ranges.
+MOST_BYTES: Final = 64 << 20
+# Extents that are tried for all dimensions but the batch, which is 1: those of exported models, the likeliest first.
+_STARTS: Final = (64, 224, 128, 32, 16, 8, 4, 2, 1, 256, 512)
+_STEPS: Final = (1, 2, 4, 8, 16, 32, 64)
+
+
+def with_default_ranges(source: ModelSource, options: Options) -> Options:
+    """The options with a range for each free dimension of the model, if option `dims` says nothing at all.
+
+    They stay as they are for a static model, and where no extents are found at which the model is one: the compilation
+    then names the dimensions that have no extent.
+    """
+    if options.dims:
+        return options
+    try:
+        model = ReadModel().run(source)
+        is_batch = _free_dimensions(model)
+        if not is_batch:
+            return options
+        model, _ = run_passes((ValidateModel(),), model, SilentObserver())
+    except TesseraError:  # the compilation meets and names it
+        return options
+    found = _Search(model=model, is_batch=is_batch).ranges()
+    return msgspec.structs.replace(options, dims={name: _option(one) for name, one in found.items()})
+
+
+def _free_dimensions(model: OnnxModel) -> dict[str, bool]:
+    """The dimensions without an extent, by name; True for those that are the first axis of inputs and nothing else.
+
+    Nothing where an input declares a negative extent, which is no free dimension, or a name that is no text.
+    """
+    declared = (dim for value in model.proto.graph.input for dim in value.type.tensor_type.shape.dim)
+    if any(dim.dim_value < 0 or not isinstance(dim.dim_param, str) for dim in declared):
+        return {}
+    places: dict[str, set[int]] = {}
+    for one in declared_inputs(model.proto.graph):
+        for axis, extent in enumerate(one.extents):
+            for name in () if isinstance(extent, int) else sorted(extent.symbols):
+                places.setdefault(name, set()).add(axis)
+    return {name: places[name] == {0} for name in sorted(places)}
+
+
+def _option(one: Range) -> int | DimRange:
+    return one.low if one.low == one.high else DimRange(min=one.low, max=one.high, step=one.step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """Looks for extents at which a model is one; `known` remembers what was tried."""
+
+    model: OnnxModel
+    is_batch: Mapping[str, bool]
+    known: dict[tuple[int, ...], bool] = field(default_factory=dict)
+
+    def ranges(self) -> dict[str, Range]:
+        """The ranges by dimension; nothing where no extents to start from are found."""
+        starts = ({name: 1 if batch else extent for name, batch in self.is_batch.items()} for extent in _STARTS)
+        base = next((dims for dims in starts if self._is_model(dims)), None)
+        if base is None:
+            return {}
+        found = {name: self._widest(name, base) for name in base}
+        while not self._holds(found) and any(one.low < one.high for one in found.values()):
+            found = {name: _nearer(one, base[name]) for name, one in found.items()}
+        while self._bytes(found) > MOST_BYTES and any(one.high > base[name] for name, one in found.items()):
+            longest = max(found, key=lambda name: ((found[name].high - base[name]) // found[name].step, name))
+            one = found[longest]
+            found[longest] = Range(low=one.low, high=_halved(one.high, base[longest], one.step), step=one.step)
+        return found
+
+    def _widest(self, name: str, base: Mapping[str, int]) -> Range:
+        """How far one dimension may go while the others stay."""
+        start = base[name]
+
+        def is_one(extent: int) -> bool:
+            return extent >= 1 and self._is_model({**base, name: extent})
+
+        step = next(
+            (
+                step
+                for step in _STEPS
+                if (is_one(start + step) and is_one(start + 3 * step))
+                or (is_one(start - step) and is_one(start - 3 * step))
+            ),
+            0,
+        )
+        if not step:
+            return Range(low=start, high=start)
+        most = max(start, MOST_OF_BATCH if self.is_batch[name] else MOST)
+        down = _farthest((start - 1) // step, lambda count: is_one(start - count * step))
+        up = _farthest((most - start) // step, lambda count: is_one(start + count * step))
+        return Range(low=start - down * step, high=start + up * step, step=step)
+
+    def _holds(self, ranges: Mapping[str, Range]) -> bool:
+        """Whether import decides everything for all extents of the ranges."""
+        graph = self._imported({n: one.low for n, one in ranges.items()}, {n: one.high for n, one in ranges.items()})
+        if graph is None:
+            return False
+        try:
+            refuse_what_is_at_maxima(graph)
+        except TesseraError:
+            return False
+        return True
+
+    def _bytes(self, ranges: Mapping[str, Range]) -> int:
+        highest = {name: one.high for name, one in ranges.items()}
+        graph = self._imported(highest, highest)
+        if graph is None:
+            return 0
+        made = (tensor for tensor in graph.tensors.values() if tensor.constant is None and tensor.is_known)
+        return sum(tensor.size_bytes for tensor in made)
+
+    def _is_model(self, dims: Mapping[str, int]) -> bool:
+        key = tuple(dims[name] for name in sorted(dims))
+        if key not in self.known:
+            self.known[key] = self._imported(dims, dims) is not None
+        return self.known[key]
+
+    def _imported(self, minima: Mapping[str, int], maxima: Mapping[str, int]) -> Graph | None:
+        plain = frozenset(name for name, most in maxima.items() if minima[name] == most)
+        lower = LowerModel(dims=dict(maxima), minima=dict(minima), plain=plain)
+        try:
+            graph, _ = run_passes((lower,), self.model, SilentObserver())
+        except TesseraError:  # the model is none at these extents
+            return None
+        assert isinstance(graph, Graph)
+        return graph
+
+
+def _farthest(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest count up to `most` that holds, where 0 does and all below one that does."""
+    if not most or holds(most):
+        return most
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _halved(extent: int, base: int, step: int) -> int:
+    """Half as far from the base, in whole steps."""
+    away = (extent - base) // step
+    return base + (away // 2 if away >= 0 else -(-away // 2)) * step
+
+
+def _nearer(one: Range, base: int) -> Range:
+    low, high = _halved(one.low, base, one.step), _halved(one.high, base, one.step)
+    return Range(low=low, high=high, step=one.step)
