@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from compiler.dim_ranges import DimRangeDoc
 from compiler.execution import GraphOp, LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
 from compiler.execution_time import StreamReport
 from compiler.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
@@ -390,18 +391,6 @@ class DegradedDoc(Part, frozen=True, kw_only=True):
     stage: str
     failed: str
     instead: str
-
-
-class DimRangeDoc(Part, frozen=True, kw_only=True):
-    """The extents that a dynamic dimension may have: `min` to `max` in steps.
-
-    `is_default`: option `dims` was not given, and the range follows from the model (docs/packages.md).
-    """
-
-    min: int
-    max: int
-    step: int
-    is_default: bool
 
 
 class Plan(Part, frozen=True, kw_only=True):
