@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from compiler.address.build import WindowRead
 from compiler.address.encode import FORM
 from compiler.options import Options
 from compiler.profile import Profile, profile_digest
@@ -106,9 +107,9 @@ def table_key(routine: str, shape: Sequence[int], units: Sequence[int] | None = 
     return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}{of_units}".encode()).hexdigest()
 
 
-def address_table_key(inputs: Mapping[str, int | tuple[int, ...]]) -> str:
-    """SHA-256 over all that decides an address table, as its read has it, and the form of its bytes (ADDR-5)."""
-    return _digest({**inputs, "form": FORM, "kind": "addresses"})
+def address_table_key(read: WindowRead) -> str:
+    """SHA-256 over all that decides the address table of a read, and the form of its bytes (ADDR-5)."""
+    return _digest({**read.inputs, "form": FORM, "kind": "addresses"})
 
 
 def _digest(parts: dict[str, object]) -> str:

@@ -16,6 +16,7 @@ from compiler.degraded import Degradations
 from compiler.describe_execution import Execution, execution_assumptions, execution_of, memory_maps, values_report
 from compiler.describe_gap import gap_doc
 from compiler.describe_groups import Naming, group_doc, rule_uses
+from compiler.dim_ranges import DimRangeDoc
 from compiler.execution import GraphOp, LevelTraffic, MemoryMap
 from compiler.frontend.host import host_bytes
 from compiler.frontend.source import ModelSource
@@ -150,13 +151,13 @@ class Describe:
             segments=self._segments(mapped, programs),
         )
 
-    def _ranges(self) -> dict[str, doc.DimRangeDoc]:
+    def _ranges(self) -> dict[str, DimRangeDoc]:
         """The ranges of option `dims`, and single extents where they are defaults."""
         found = {}
         for name, given in sorted(self.options.dims.items()):
             one = given if isinstance(given, DimRange) else DimRange(min=given, max=given)
             if self.by_default or isinstance(given, DimRange):
-                found[name] = doc.DimRangeDoc(min=one.min, max=one.max, step=one.step, is_default=self.by_default)
+                found[name] = DimRangeDoc(min=one.min, max=one.max, step=one.step, is_default=self.by_default)
         return found
 
     def _totals(self, mapped: MappedGraph, execution: Execution | None) -> doc.Totals:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from compiler.dim_ranges import DimRangeDoc
 from compiler.execution import GraphOp, LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
 from compiler.execution_time import StreamReport
 from compiler.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
@@ -392,27 +393,14 @@ class DegradedDoc(Part, frozen=True, kw_only=True):
     instead: str
 
 
-class DimRangeDoc(Part, frozen=True, kw_only=True):
-    """The extents that a dynamic dimension may have: `min` to `max` in steps.
-
-    `is_default`: option `dims` was not given, and the range follows from the model (docs/packages.md).
-    """
-
-    min: int
-    max: int
-    step: int
-    is_default: bool
-
-
 class Plan(Part, frozen=True, kw_only=True):
     """plan.json: what was fused, why it stopped there, and how far it is from the physical limit.
 
     `options` are all options that decide the plan, defaults included. `dims` are the dynamic dimensions with the
-    extents that the plan is for, `ranges` the ranges of those that have one. `folded` are nodes evaluated at compile
-    time, or needed by no output; every other node is in exactly one group or host segment. `degraded` are defects that
-    were planned around. `rules` are the rules and memory checks that were asked or bound anything, and those that are
-    switched off. `provisional`: its programs are not made yet; times are estimates, and a segment whose program turns
-    out too long is cut again.
+    extents that the plan is for, `ranges` those of a range. `folded` are nodes evaluated at compile time, or needed by
+    no output; every other node is in exactly one group or host segment. `degraded` are defects that were planned
+    around. `rules` are what was asked or bound anything, and what is switched off. `provisional`: programs are not made
+    yet; times are estimates, and a segment whose program turns out too long is cut again.
     """
 
     schema: Literal["tessera.plan/1"]

@@ -13,6 +13,8 @@ import redis
 
 from app.cache_losses import CacheLosses
 from app.settings import Settings
+from compiler.address.build import WindowRead
+from compiler.cache_key import address_table_key
 
 _DIGEST_BYTES: Final = 12
 
@@ -28,8 +30,9 @@ class AddressTableCache:
         self._losses = losses
         self._keep_ms = round(settings.keep_table_s * 1000)
 
-    def get(self, key: str) -> bytes | None:
-        """The bytes stored under a key; None where there are none, or others than were written."""
+    def get(self, read: WindowRead) -> bytes | None:
+        """The bytes stored for a read; None where there are none, or others than were written."""
+        key = address_table_key(read)
         try:
             value = self._redis.get(value_key(key))
         except redis.RedisError as error:
@@ -39,10 +42,11 @@ class AddressTableCache:
             return None
         return value[_DIGEST_BYTES:]
 
-    def put(self, tables: Mapping[str, bytes]) -> None:
+    def put(self, tables: Mapping[WindowRead, bytes]) -> None:
         """Stores tables in one exchange; equal keys have equal tables, so that the last writer changes nothing."""
         pipeline = self._redis.pipeline(transaction=False)
-        for key, table in tables.items():
+        for read, table in tables.items():
+            key = address_table_key(read)
             pipeline.set(value_key(key), _digest(key, table) + table, px=self._keep_ms)
         try:
             pipeline.execute()

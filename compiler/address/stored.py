@@ -9,18 +9,17 @@ from typing import Protocol
 from compiler.address.build import WindowRead, build_table, orders_of
 from compiler.address.encode import decode, encode
 from compiler.address.table import AddressTable
-from compiler.cache_key import address_table_key
 from compiler.errors import LimitError, RequestError
 
 
 class StoredAddressTables(Protocol):
-    """Encoded address tables by key. Whatever it loses is made again: it never changes a result."""
+    """Encoded address tables by read. Whatever it loses is made again: it never changes a result."""
 
-    def get(self, key: str) -> bytes | None:
-        """The bytes under a key, None where there are none."""
+    def get(self, read: WindowRead) -> bytes | None:
+        """The bytes stored for a read, None where there are none."""
 
-    def put(self, tables: Mapping[str, bytes]) -> None:
-        """Store tables by key."""
+    def put(self, tables: Mapping[WindowRead, bytes]) -> None:
+        """Store tables by read."""
 
 
 class AddressTables:
@@ -29,7 +28,7 @@ class AddressTables:
     def __init__(self, stored: StoredAddressTables | None = None) -> None:
         self._stored = stored
         self._known: dict[WindowRead, AddressTable] = {}
-        self._made: dict[str, bytes] = {}
+        self._made: dict[WindowRead, bytes] = {}
 
     def of(self, read: WindowRead) -> AddressTable:
         """The table of a read, the same whether it is found or made."""
@@ -45,7 +44,7 @@ class AddressTables:
             self._made = {}
 
     def _found(self, read: WindowRead) -> AddressTable | None:
-        data = None if self._stored is None else self._stored.get(address_table_key(read.inputs))
+        data = None if self._stored is None else self._stored.get(read)
         if data is None:
             return None
         try:
@@ -58,7 +57,7 @@ class AddressTables:
         table = build_table(read)
         if self._stored is not None:
             with suppress(LimitError):  # addresses of more than 32 bits: no program binds it
-                self._made[address_table_key(read.inputs)] = encode(table)
+                self._made[read] = encode(table)
         return table
 
 

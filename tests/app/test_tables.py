@@ -205,7 +205,8 @@ def test_a_bucket_at_which_the_model_is_none_serves_nobody(desk: Desk) -> None:
     model.output(model.relu(model.node("Reshape", [x, model.ints(-1, 4)])))
     dims = {"n": {"min": 4, "max": 8, "step": 4}, "h": {"min": 1, "max": 9}}
     made = compile_package(model.data(), builtin_profile("edge4"), parse_options({"dims": dims})).model
-    made = replace(made, ranges={**made.ranges, "n": replace(made.ranges["n"], low=1, step=1)})
+    every = {**made.ranges, "n": replace(made.ranges["n"], low=1, step=1)}
+    made = replace(made, ranges=every, reach=every)
     package = OpenPackage(digest="", package=replace(desk.package.package, model=made), values=desk.package.values)
     for most, serves in ((6, True), (5, False)):
         boundaries = Boundaries(requests=1, extents=((6,), (most,)))

@@ -52,6 +52,7 @@ ORDER = (
     "check_shapes",
     "execution_time",
     "execution",
+    "dim_ranges",
     "plan_rules",
     "plan",
     "explain_gap",
@@ -69,6 +70,7 @@ ORDER = (
     "describe_execution",
     "describe",
     "pipeline",
+    "default_ranges",
     "compile",
     "advise",
 )

@@ -144,7 +144,8 @@ def test_a_shape_at_which_the_model_is_none_is_refused() -> None:
     model.output(model.relu(model.node("Reshape", [x, model.ints(-1, 4)])))
     options = parse_options({"dims": {"rows": {"min": 2, "max": 100, "step": 2}}})
     made = compile_package(model.data(), builtin_profile("edge4"), options).model
-    wider = replace(made, ranges={"rows": replace(made.ranges["rows"], step=1)})
+    every = {"rows": replace(made.ranges["rows"], step=1)}
+    wider = replace(made, ranges=every, reach=every)
     with pytest.raises(RequestError) as caught:
         MakeTables(options=Options(tables=({"rows": 5},))).run(wider)
     assert caught.value.code == "illegal_extents"
