@@ -20,7 +20,7 @@ from app.tables.table_encoding import StoredTable, restored, stored_runs
 from compiler.errors import RequestError
 from compiler.shapes.buckets import bucket_of, choose_buckets
 from compiler.shapes.clip import clipped
-from compiler.shapes.simple import with_cores
+from compiler.shapes.core_time import on_cores
 from compiler.shapes.table import check_cover
 
 # Buckets per dimension, and requests before the first choice; they are chosen again when requests have doubled.
@@ -99,7 +99,7 @@ def served(
         return None
     cost = opened.model.cost_at(asked.routine, asked.problem)
     found = clipped(restored(table, library.units), library.units, cost, shape)
-    found = with_cores(found, cost, opened.model.cores, library.loaders)
+    found = on_cores(found, library.units, cost, opened.model.cores, library.loaders)
     if found.cost_cycles > _WORTH * simple_cycles:
         return None
     check_cover(found, allows_overlap=library.units.allows_overlap)

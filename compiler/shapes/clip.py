@@ -15,7 +15,6 @@ import numpy as np
 
 from compiler.errors import RequestError
 from compiler.shapes.cost import CallCost
-from compiler.shapes.simple import once_cycles
 from compiler.shapes.table import RUN, ShapeTable
 from compiler.shapes.tails import TailMode, ranged_mode
 from compiler.shapes.units import MAX_TILED_AXES, UnitSet
@@ -45,7 +44,7 @@ def clipped(table: ShapeTable, units: UnitSet, cost: CallCost, shape: tuple[int,
     if (table.runs["mode"][:, : len(shape)] == TailMode.OVERLAP).any():
         raise _refused(table, "a piece that is moved back cannot be clipped", TailMode.OVERLAP.text, "other modes")
     rows, cycles = _Clipping(table=table, units=units, cost=cost, shape=shape).slab(0, len(table.runs), {}, 0)
-    return replace(table, shape=shape, runs=np.array(rows, dtype=RUN), cost_cycles=cycles + once_cycles(cost))
+    return replace(table, shape=shape, runs=np.array(rows, dtype=RUN), cost_cycles=cycles + cost.once_cycles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

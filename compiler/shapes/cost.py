@@ -114,6 +114,11 @@ class CallCost:
         return tuple(len(factor) - 1 for factor in self.compute)
 
     @property
+    def once_cycles(self) -> float:
+        """Cycles of the operands whose box is the same for all calls: they are moved once."""
+        return sum(operand.start_cycles + operand.move_cycles for operand in self.operands if not operand.axes)
+
+    @property
     def never_falls(self) -> bool:
         """True if no longer box is cheaper: what is moved back over its neighbour then costs no less than a clip."""
         moved = (factor for operand in self.operands for factor in operand.factors if factor is not None)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from compiler.errors import LimitError, RequestError
 from compiler.shapes.cost import CallCost, Floats
 from compiler.shapes.frontier import Frontier, Part, Pieces, cover_cycles
-from compiler.shapes.simple import check_costs, once_cycles
+from compiler.shapes.simple import check_costs
 from compiler.shapes.table import RUN, Runs, ShapeTable
 from compiler.shapes.tails import TailMode, ranged_mode
 from compiler.shapes.units import MAX_TILED_AXES, Lengths, UnitSet, checked_shape
@@ -110,7 +110,7 @@ class StripSearch:
 
     def cycles(self) -> Floats:
         """The least costs, indexed along each axis by number of wanted length."""
-        least: Floats = self.steps[-1].cycles + once_cycles(self.cost)
+        least: Floats = self.steps[-1].cycles + self.cost.once_cycles
         return least
 
     def table(self, shape: tuple[int, ...]) -> ShapeTable:

@@ -182,12 +182,15 @@ def test_a_table_that_is_accepted_covers_its_shape_whatever_was_changed_in_it(
     assert (plain + overlapping >= 1).all()
 
 
-@pytest.mark.parametrize("name", ["units", "tails", "cost", "table", "simple", "buckets"])
+LOADED = ("units", "tails", "cost", "core_time", "table", "simple", "buckets")
+
+
+@pytest.mark.parametrize("name", LOADED)
 def test_what_a_loader_needs_imports_little(name: str) -> None:
     """No machine code and no documents: numpy, errors, and what stands here too."""
     text = (Path(compiler.shapes.__file__).parent / f"{name}.py").read_text(encoding="utf-8")
     modules = {node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)}
     own = {module for module in modules if module.startswith("compiler")}
-    allowed = {f"compiler.shapes.{other}" for other in ("units", "tails", "cost", "table", "simple", "buckets")}
+    allowed = {f"compiler.shapes.{other}" for other in LOADED}
     assert own <= allowed | {"compiler.errors"}
     assert not any(module.startswith(("numba", "msgspec")) for module in modules)
