@@ -82,5 +82,10 @@ def table_key(routine: str, shape: Sequence[int]) -> str:
     return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}".encode()).hexdigest()
 
 
+def bucket_key(routine: str, shape: Sequence[int], unit: int, order: int) -> str:
+    """SHA-256 over a routine, as `routine_key` names it, the largest shape of a bucket, and the grid that serves it."""
+    return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}:{unit}:{order}".encode()).hexdigest()
+
+
 def _digest(parts: dict[str, object]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

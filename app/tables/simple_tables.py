@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.tables.open_packages import Asked, OpenPackage
 from app.tables.table_encoding import StoredTable, one_call, stored_runs
+from compiler.shapes.table import ShapeTable
 
 
 def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
@@ -14,6 +15,11 @@ def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
     table = opened.model.simple_table(asked.routine, asked.problem)
     if table is None:
         return one_call(opened.model.one_call_cycles(asked.routine, asked.problem))
+    return stored(table)
+
+
+def stored(table: ShapeTable) -> StoredTable:
+    """A table of identical units in its cached form."""
     return StoredTable(
         kind="simple",
         settled=False,

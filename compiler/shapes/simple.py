@@ -137,6 +137,18 @@ class SimpleChooser:
         ways = by_unit.argmin(axis=0)
         return [self._grid_table(shape, costs, int(ways[unit]) * costs.shape[-1] + unit) for unit in ranked]
 
+    def grid_costs(self, shape: tuple[int, ...]) -> Floats:
+        """The estimated cycles of covering a shape by a grid of one unit, [call order, unit]: with the best tails."""
+        costs = self._costs(checked_shape(self.units, shape), None)
+        least: Floats = costs.reshape(len(costs), -1, costs.shape[-1]).min(axis=1)
+        return least
+
+    def grid(self, shape: tuple[int, ...], order: int, unit: int) -> ShapeTable:
+        """The table of one unit and call order; tails are given their length where the unit accepts it."""
+        lengths = np.array(checked_shape(self.units, shape)) % self.units.extents[unit]
+        ways = np.where(lengths >= self.units.lows[unit], _RANGED, _DISCARD)
+        return self._table(shape, _grid(self.units, unit, shape, self.orders[order], tuple(ways.tolist())), 0.0)
+
     def unit_costs(self, shape: tuple[int, ...]) -> Floats:
         """Per unit the estimated cycles of covering a shape with it alone."""
         costs = self._costs(checked_shape(self.units, shape), None)
@@ -147,7 +159,10 @@ class SimpleChooser:
         """The table behind one of the costs."""
         order, *ways, unit = np.unravel_index(number, costs.shape)
         runs = _grid(self.units, int(unit), shape, self.orders[int(order)], tuple(map(int, ways)))
-        table = self._table(shape, runs, float(costs.flat[number]))
+        return self.priced(self._table(shape, runs, float(costs.flat[number])))
+
+    def priced(self, table: ShapeTable) -> ShapeTable:
+        """A table with the time that it takes on the cores."""
         # with more calls, what cores wait is little: the estimate has to do
         if self.cores is None or table.calls > MAX_CALLS:
             return table
