@@ -68,7 +68,6 @@ def routine_key(model: ShapeModel, number: int) -> str:
         "dtype": units.dtype,
         "kind": "table",
         "numbers": [[len(array), hashlib.sha256(array.tobytes()).hexdigest()] for array in numbers],
-        "overlap": units.allows_overlap,
         "profile": model.profile_digest,
         "signature": units.signature,
         "tiled": library.routine.tiled,

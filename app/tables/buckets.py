@@ -14,9 +14,9 @@ from math import prod
 from typing import Final
 
 import msgspec
+import numpy as np
 
 # check_cover needs this module; loading it with the first request from a bucket would take 10 ms
-import numpy.ma
 import redis
 
 from app.settings import Settings
@@ -30,7 +30,6 @@ from compiler.shapes.buckets import choose_buckets
 from compiler.shapes.clip import clipped
 from compiler.shapes.core_time import on_cores
 from compiler.shapes.model import ShapeModel
-from compiler.shapes.table import check_cover
 
 # Buckets per routine, and requests before the first choice; they are chosen again when requests have doubled.
 _BUCKETS: Final = 16
@@ -111,30 +110,41 @@ def grids_of(model: ShapeModel, number: int, histogram: list[tuple[dict[str, int
         return ()
     choosers = [model.chooser(number, problem) for problem in problems]
     shapes = [tuple(problem[axis] for axis in tiled) for problem in problems]
-    costs = numpy.stack([one.grid_costs(shape) for one, shape in zip(choosers, shapes, strict=True)])
+    costs = np.stack([one.grid_costs(shape) for one, shape in zip(choosers, shapes, strict=True)])
     units = costs.shape[-1]
     costs = costs.reshape(len(problems), -1)
-    excess = numpy.minimum(costs / costs.min(axis=1, keepdims=True), _DEAREST)
+    excess = np.minimum(costs / costs.min(axis=1, keepdims=True), _DEAREST)
     found = {one.table for one in choose_buckets(excess, [counts[one] for one in problems], _BUCKETS)}
     return tuple(Grid(unit=table % units, order=table // units) for table in sorted(found))
 
 
-def bucket_table(opened: OpenPackage, asked: Asked, grids: tuple[Grid, ...]) -> tuple[Asked, Grid] | None:
-    """The bucket's table that is estimated to cost a shape least; None where no bucket reaches the shape."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which bucket may serve a shape: its table, the grid that this is, and the shape's own simple table to compare."""
+
+    bucket: Asked
+    grid: Grid
+    simple: StoredTable
+
+
+def choice(opened: OpenPackage, asked: Asked, grids: tuple[Grid, ...]) -> Choice | None:
+    """The bucket whose table is estimated to cost a shape least; None where no bucket reaches the shape."""
     model, tiled = opened.model, opened.model.libraries[asked.routine].routine.tiled
     largest = opened.largest[asked.routine]
-    shape = tuple(asked.problem[axis] for axis in tiled)
     if not grids or not all(1 <= asked.problem[axis] <= largest[axis] for axis in tiled):
         return None
-    costs = model.chooser(asked.routine, asked.problem).grid_costs(shape)
-    grid = min(grids, key=lambda one: costs[one.order, one.unit])
-    over = tuple(largest[axis] for axis in tiled)
+    chooser = model.chooser(asked.routine, asked.problem)
+    shape = tuple(asked.problem[axis] for axis in tiled)
+    simple, number = chooser.table_and_grid(shape, [(one.order, one.unit) for one in grids])
+    grid, over = grids[number], tuple(largest[axis] for axis in tiled)
     key = bucket_key(opened.routine_keys[asked.routine], over, grid.unit, grid.order)
-    return Asked(routine=asked.routine, problem=largest, key=key), grid
+    bucket = Asked(routine=asked.routine, problem=largest, key=key)
+    return Choice(bucket=bucket, grid=grid, simple=simple_tables.stored(simple))
 
 
-def made(opened: OpenPackage, bucket: Asked, grid: Grid) -> StoredTable:
+def made(opened: OpenPackage, found: Choice) -> StoredTable:
     """A bucket's table, which is final."""
+    bucket, grid = found.bucket, found.grid
     tiled = opened.model.libraries[bucket.routine].routine.tiled
     chooser = opened.model.chooser(bucket.routine, bucket.problem)
     table = chooser.priced(chooser.grid(tuple(bucket.problem[axis] for axis in tiled), grid.order, grid.unit))
@@ -142,7 +152,10 @@ def made(opened: OpenPackage, bucket: Asked, grid: Grid) -> StoredTable:
 
 
 def served(opened: OpenPackage, asked: Asked, table: StoredTable, simple_cycles: float) -> StoredTable | None:
-    """A bucket's table clipped to a shape, proved to cover it; None if it costs too much."""
+    """A bucket's table clipped to a shape; None if it costs too much.
+
+    As the tables of hits it is not proved again: that would take longer than making it.
+    """
     library = opened.model.libraries[asked.routine]
     shape = tuple(asked.problem[axis] for axis in library.routine.tiled)
     cost = opened.model.cost_at(asked.routine, asked.problem)
@@ -153,7 +166,6 @@ def served(opened: OpenPackage, asked: Asked, table: StoredTable, simple_cycles:
         return None
     if found.cost_cycles > WORTH * simple_cycles:
         return None
-    check_cover(found, allows_overlap=library.units.allows_overlap)
     return StoredTable(
         kind="simple",
         settled=True,

@@ -17,13 +17,12 @@ from compiler.shapes.tails import TailMode
 from compiler.shapes.units import UnitSet
 from compiler.version import COMPILER_VERSION
 
-Mode = Literal["exact", "full-range", "tail-range", "discard", "overlap"]
+Mode = Literal["exact", "full-range", "tail-range", "discard"]
 _MODES: Final[dict[int, Mode]] = {
     TailMode.EXACT: "exact",
     TailMode.FULL_RANGE: "full-range",
     TailMode.TAIL_RANGE: "tail-range",
     TailMode.DISCARD: "discard",
-    TailMode.OVERLAP: "overlap",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from app.settings import Settings
 from app.tables import simple_tables
-from app.tables.buckets import BucketChoice, bucket_table, served
+from app.tables.buckets import BucketChoice, choice, served
 from app.tables.buckets import made as made_bucket
 from app.tables.cache import Entry, TableCache
 from app.tables.check_cached import fitting
@@ -79,11 +79,11 @@ class TableLookup:
         chosen = self.buckets.serving(opened.digest, [dims[name] for name in sorted(dims)])
         if chosen is None:
             return {}, {}, set()
-        buckets = {one.key: bucket_table(opened, one, chosen.grids[one.routine]) for one in missing}
-        by_key = {found[0].key: found for found in buckets.values() if found is not None}
-        asked = {key: bucket for key, (bucket, _) in by_key.items()}
+        choices = {one.key: choice(opened, one, chosen.grids[one.routine]) for one in missing}
+        by_key = {found.bucket.key: found for found in choices.values() if found is not None}
+        asked = {key: found.bucket for key, found in by_key.items()}
         entries = fitting(opened, asked, self.cache.read(list(by_key)))
-        new = {key: made_bucket(opened, *by_key[key]) for key, entry in entries.items() if entry.table is None}
+        new = {key: made_bucket(opened, by_key[key]) for key, entry in entries.items() if entry.table is None}
         if new:
             self.cache.put(new, entries, secrets.token_hex(8))
         known = new | _present(entries)
@@ -91,14 +91,14 @@ class TableLookup:
         simple: dict[str, StoredTable] = {}
         fresh: set[str] = set()
         for one in missing:
-            found = buckets.get(one.key)
+            found = choices.get(one.key)
             if found is None:
                 continue
-            simple[one.key] = simple_tables.simple(opened, one)
-            table = served(opened, one, known[found[0].key], simple[one.key].cycles)
+            simple[one.key] = found.simple
+            table = served(opened, one, known[found.bucket.key], found.simple.cycles)
             if table is not None:
                 tables[one.key] = table
-                if found[0].key in new:
+                if found.bucket.key in new:
                     fresh.add(one.key)
         return tables, simple, fresh
 

@@ -14,7 +14,7 @@ def settled(opened: OpenPackage, asked: Asked, simple: StoredTable) -> StoredTab
     cost = opened.model.cost_at(asked.routine, asked.problem)
     shape = tuple(asked.problem[axis] for axis in library.routine.tiled)
     table = best_table(library.units, cost, shape, opened.model.cores, library.loaders)
-    check_cover(table, allows_overlap=library.units.allows_overlap)
+    check_cover(table)
     return StoredTable(
         kind="optimised",
         settled=True,

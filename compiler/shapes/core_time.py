@@ -73,10 +73,15 @@ def _core_cycles(entries: Entries, owner: Ints, units: UnitSet, cost: CallCost) 
     first = begins.copy()
     first[1:] |= entries.units[1:] != entries.units[:-1]
     loads, stores = _moves(entries, cost, first)
-    last = np.roll(first, -1)
-    beside = np.where(last, 0.0, np.roll(loads, -1)) + np.where(first, 0.0, np.roll(stores, 1))
+    # beside a call goes what the next one reads, and what the one before it made, unless either stands alone
+    goes_on = ~first[1:]
+    beside = np.zeros(len(owner))
+    beside[:-1] = loads[1:] * goes_on
+    beside[1:] += stores[:-1] * goes_on
     cycles = np.maximum(_work(entries, units, cost), beside)
-    cycles += np.where(first, loads, 0.0) + np.where(last, stores, 0.0)
+    cycles += loads * first
+    cycles[:-1] += stores[:-1] * first[1:]
+    cycles[-1] += stores[-1]
     found: Floats = np.add.reduceat(cycles, np.flatnonzero(begins))
     return found
 

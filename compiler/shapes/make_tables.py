@@ -74,5 +74,5 @@ def _made(model: ShapeModel, number: int, problem: tuple[int, ...]) -> tuple[Sha
     if simple is None:
         return None, model.one_call_cycles(number, problem)
     table = best_table(library.units, model.cost_at(number, problem), simple.shape, model.cores, library.loaders)
-    check_cover(table, allows_overlap=library.units.allows_overlap)
+    check_cover(table)
     return table, simple.cost_cycles

@@ -201,7 +201,6 @@ def _identity(library: Library) -> tuple[object, ...]:
         units.ids,
         units.extents.tobytes(),
         units.lows.tobytes(),
-        units.allows_overlap,
         library.routine.tiled,
         library.loaders,
         (cost.call_cycles, cost.variable_cycles, cost.compute_cycles),

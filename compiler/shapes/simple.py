@@ -6,6 +6,7 @@ and the sums of their factors. All units, tail modes and call orders are compare
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import Any, Final
@@ -17,12 +18,12 @@ from compiler.errors import RequestError
 from compiler.shapes.core_time import MAX_CALLS, on_cores
 from compiler.shapes.cost import CallCost, Floats
 from compiler.shapes.table import RUN, Runs, ShapeTable
-from compiler.shapes.tails import TailMode, ranged_mode, refuse_overlap
+from compiler.shapes.tails import TailMode, ranged_mode
 from compiler.shapes.units import UnitSet, checked_shape
 
 # How a tail may be worked on, in the order in which ties are settled; a range is full-range or tail-range by the unit.
-_RANGED, _DISCARD, _OVERLAP = range(3)
-_WAYS: Final = 3
+_RANGED, _DISCARD = range(2)
+_WAYS: Final = 2
 # Rows of an axis' sums: one for axes that a part of the cost does not depend on, pieces, tails of given length,
 # computed factors; then one row per operand.
 _ONE, _PIECES, _VARIABLE, _COMPUTE, _OPERANDS = range(5)
@@ -53,7 +54,6 @@ class SimpleChooser:
     work_weights: Floats
     cost: CallCost
     axes: tuple[_Axis, ...]
-    ways: int
     cores: int | None = None
     loaders: int = 1
 
@@ -88,8 +88,6 @@ class SimpleChooser:
             work_weights=(work_shares @ amounts[:_WORK])[:, None],
             cost=cost,
             axes=tuple(_axis(units, cost, axis, rows[:, axis]) for axis in range(units.rank)),
-            # an overlapping tail computes and moves whole tiles: it can win only where some cost falls with the length
-            ways=_WAYS if units.allows_overlap and not cost.never_falls else _OVERLAP,
             cores=cores,
             loaders=loaders,
         )
@@ -139,9 +137,14 @@ class SimpleChooser:
 
     def grid_costs(self, shape: tuple[int, ...]) -> Floats:
         """The estimated cycles of covering a shape by a grid of one unit, [call order, unit]: with the best tails."""
+        return _by_grid(self._costs(checked_shape(self.units, shape), None))
+
+    def table_and_grid(self, shape: tuple[int, ...], grids: Sequence[tuple[int, int]]) -> tuple[ShapeTable, int]:
+        """The simple table of a shape that has elements, and which of some grids, (call order, unit), suits it best."""
         costs = self._costs(checked_shape(self.units, shape), None)
-        least: Floats = costs.reshape(len(costs), -1, costs.shape[-1]).min(axis=1)
-        return least
+        by_grid = _by_grid(costs)
+        best = min(range(len(grids)), key=lambda number: by_grid[grids[number]])
+        return self._grid_table(shape, costs, int(costs.argmin())), best
 
     def grid(self, shape: tuple[int, ...], order: int, unit: int) -> ShapeTable:
         """The table of one unit and call order; tails are given their length where the unit accepts it."""
@@ -187,7 +190,7 @@ class SimpleChooser:
         rank, refused = len(shape), None
         amounts: Floats | None = None
         for axis, length in enumerate(shape):
-            sums, barred = self._sums(axis, length, self.ways if modes is None else _WAYS)
+            sums, barred = self._sums(axis, length)
             mode = None if modes is None else modes[axis]
             if mode is not None:
                 self._demand(barred, axis, mode, length)
@@ -220,41 +223,40 @@ class SimpleChooser:
                 total += cycles + operand.start_cycles
         return total
 
-    def _sums(self, axis: int, length: int, ways: int) -> tuple[Floats, Floats]:
+    def _sums(self, axis: int, length: int) -> tuple[Floats, Floats]:
         """Per part of the cost, way and unit the sum over an axis' pieces; and infinity for ways that cannot be."""
         own = self.axes[axis]
         count, tail = np.divmod(length, own.extents)
         has_tail = tail > 0
-        sums = np.empty((_COMPUTE + len(own.factors), ways, len(count)))
+        sums = np.empty((_COMPUTE + len(own.factors), _WAYS, len(count)))
         sums[_ONE] = 1.0
         sums[_PIECES] = count + has_tail
         sums[_VARIABLE] = 0.0
         sums[_VARIABLE, _RANGED] = has_tail
-        clipped, unclipped = own.factors[:, tail], own.whole * has_tail
+        clipped = own.factors[:, tail]
         sums[_COMPUTE:, _RANGED] = clipped
         sums[_COMPUTE:, _DISCARD] = clipped
-        sums[_COMPUTE, _DISCARD] = unclipped[0]
-        if ways == _WAYS:
-            sums[_COMPUTE:, _OVERLAP] = unclipped
+        sums[_COMPUTE, _DISCARD] = own.whole[0] * has_tail
         sums[_COMPUTE:] += (own.whole * count)[:, None]
-        barred = np.zeros((ways, len(count)))
+        barred = np.zeros((_WAYS, len(count)))
         barred[_RANGED, has_tail & (tail < own.lows)] = np.inf
-        if ways == _WAYS:
-            barred[_OVERLAP, has_tail & ((count == 0) | (not self.units.allows_overlap))] = np.inf
         return sums[own.rows], barred
 
     def _demand(self, barred: Floats, axis: int, mode: TailMode, length: int) -> None:
-        """Bar what is not the demanded way; raises RequestError for an overlap that the op cannot have."""
-        if mode is TailMode.OVERLAP and not self.units.allows_overlap:
-            raise refuse_overlap(self.units)
+        """Bar what is not the demanded way."""
         own = self.axes[axis]
         barred[:, (length % own.extents == 0) != (mode is TailMode.EXACT)] = np.inf
         if mode is TailMode.EXACT:
             return
-        kept = _RANGED if mode.is_ranged else _DISCARD if mode is TailMode.DISCARD else _OVERLAP
-        barred[[way for way in range(_WAYS) if way != kept]] = np.inf
+        barred[_DISCARD if mode.is_ranged else _RANGED] = np.inf
         if mode.is_ranged:
             barred[:, (own.lows == 0) != (mode is TailMode.FULL_RANGE)] = np.inf
+
+
+def _by_grid(costs: Floats) -> Floats:
+    """The least of costs over the ways of the tails: [call order, unit]."""
+    least: Floats = costs.reshape(len(costs), -1, costs.shape[-1]).min(axis=1)
+    return least
 
 
 def idle_factor(calls: Any, cores: int) -> Any:
@@ -348,9 +350,7 @@ def _parts(axis: int, extent: int, low: int, length: int, way: int) -> list[_Par
     parts: list[_Part] = []
     if count:
         parts.append((axis, TailMode.EXACT, 0, extent, extent, count, low, extent))
-    if tail and way == _OVERLAP:
-        parts.append((axis, TailMode.OVERLAP, length - extent, extent, extent, 1, low, extent))
-    elif tail:
+    if tail:
         mode = TailMode.DISCARD if way == _DISCARD else ranged_mode(low)
         parts.append((axis, mode, count * extent, tail, tail, 1, low, extent))
     return parts

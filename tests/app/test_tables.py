@@ -24,7 +24,7 @@ from app.redis_urls import connect
 from app.settings import Settings
 from app.store import DirectoryStore, document_store
 from app.tables import simple_tables
-from app.tables.buckets import WORTH, BucketChoice, bucket_table, served
+from app.tables.buckets import WORTH, BucketChoice, choice, served
 from app.tables.cache import TableCache, optimise_lock, simple_lock, value_key
 from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts, answered, made
 from app.tables.document import tables_document
@@ -438,7 +438,7 @@ def test_after_warm_up_most_shapes_are_served_by_buckets_and_keep_no_tables(desk
         (found,) = lookup.find(desk.package, dims)
         simple = simple_tables.simple(desk.package, own).cycles
         table = restored(found.table, desk.package.model.libraries[0].units)
-        check_cover(table, allows_overlap=False)
+        check_cover(table)
         assert found.table.cycles <= WORTH * simple
         if found.cache == "bucket-hit":
             served += 1
@@ -469,9 +469,9 @@ def test_a_shape_above_the_largest_is_served_by_no_bucket(desk: Desk) -> None:
     assert buckets is not None
     dims = next(one for one in fresh_shapes(desk, 60) if lookup.find(desk.package, one)[0].cache == "bucket-hit")
     (asked,) = desk.package.asked(dims)
-    assert bucket_table(desk.package, asked, buckets.grids[0]) is not None
+    assert choice(desk.package, asked, buckets.grids[0]) is not None
     larger = replace(asked, problem=(*asked.problem[:-1], 1000))
-    assert bucket_table(desk.package, larger, buckets.grids[0]) is None
+    assert choice(desk.package, larger, buckets.grids[0]) is None
 
 
 def test_a_shape_that_is_asked_for_often_gets_tables_of_its_own(desk: Desk) -> None:

@@ -308,7 +308,7 @@ def _print_speed(problem: _Problem) -> None:
             f"frontier of one axis, all lengths to {_ROWS}",
             1e3,
             "ms",
-            [lambda: Frontier.build(pieces, costs, wanted, overlaps=False)] * 100,
+            [lambda: Frontier.build(pieces, costs, wanted)] * 100,
         ),
         (
             f"search in 2-D, N = 768, all M to {_ROWS}",

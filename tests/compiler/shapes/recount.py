@@ -73,22 +73,20 @@ def _core_cycles(entries: Entries, calls: Sequence[int], units: UnitSet, cost: C
     return total + max(work, stored_before) + stored
 
 
-def times_computed(table: ShapeTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Per element by how many calls it is computed: plain ones, and ones that are declared to overlap."""
-    plain, overlapping = np.zeros(table.shape, dtype=np.int64), np.zeros(table.shape, dtype=np.int64)
+def times_computed(table: ShapeTable) -> NDArray[np.int64]:
+    """Per element by how many calls it is computed."""
+    found = np.zeros(table.shape, dtype=np.int64)
     entries = expand(table)
-    for start, length, modes in zip(entries.starts, entries.lengths, entries.modes, strict=True):
+    for start, length in zip(entries.starts, entries.lengths, strict=True):
         assert (start >= 0).all()
         assert (start + length <= np.array(table.shape)).all()
         box = tuple(slice(s, s + n) for s, n in zip(start.tolist(), length.tolist(), strict=True))
-        (overlapping if TailMode.OVERLAP in modes else plain)[box] += 1
-    return plain, overlapping
+        found[box] += 1
+    return found
 
 
 def assert_table_holds(table: ShapeTable, units: UnitSet, cost: CallCost) -> None:
     """The cover is exact by both accounts, and the cost is what the calls add up to."""
-    check_cover(table, allows_overlap=units.allows_overlap)
-    plain, overlapping = times_computed(table)
-    assert plain.max(initial=0) <= 1
-    assert (plain + overlapping >= 1).all()
+    check_cover(table)
+    assert (times_computed(table) == 1).all()
     assert isclose(table.cost_cycles, recounted_cycles(table, units, cost), rel_tol=1e-9)

@@ -51,7 +51,7 @@ def test_the_best_table_covers_its_shape_and_is_no_dearer_than_either(
 ) -> None:
     units, cost, shape = problem
     table = best_table(units, cost, shape, cores, loaders)
-    check_cover(table, allows_overlap=units.allows_overlap)
+    check_cover(table)
     assert table.units == units.ids
     assert table.kind == "optimised"
     simple = SimpleChooser.build(units, cost, cores, loaders).table(shape)
