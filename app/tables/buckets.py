@@ -151,7 +151,7 @@ def made(opened: OpenPackage, found: Choice) -> StoredTable:
     return msgspec.structs.replace(simple_tables.stored(table), settled=True)
 
 
-def served(opened: OpenPackage, asked: Asked, table: StoredTable, simple_cycles: float) -> StoredTable | None:
+def served(opened: OpenPackage, asked: Asked, table: StoredTable, simple: StoredTable) -> StoredTable | None:
     """A bucket's table clipped to a shape; None if it costs too much.
 
     As the tables of hits it is not proved again: that would take longer than making it.
@@ -160,20 +160,22 @@ def served(opened: OpenPackage, asked: Asked, table: StoredTable, simple_cycles:
     shape = tuple(asked.problem[axis] for axis in library.routine.tiled)
     cost = opened.model.cost_at(asked.routine, asked.problem)
     found = clipped(restored(table, library.units), library.units, cost, shape)
-    try:
-        found = on_cores(found, library.units, cost, opened.model.cores, library.loaders)
-    except LimitError:
-        return None
-    if found.cost_cycles > WORTH * simple_cycles:
+    runs, cycles = stored_runs(found), simple.cycles
+    if runs != simple.runs:
+        try:
+            cycles = on_cores(found, library.units, cost, opened.model.cores, library.loaders).cost_cycles
+        except LimitError:
+            return None
+    if cycles > WORTH * simple.cycles:
         return None
     return StoredTable(
         kind="simple",
         settled=True,
-        simple_cycles=simple_cycles,
+        simple_cycles=simple.cycles,
         optimised_cycles=None,
         shape=shape,
-        runs=stored_runs(found),
-        clipped_cycles=found.cost_cycles,
+        runs=runs,
+        clipped_cycles=cycles,
     )
 
 

@@ -95,7 +95,7 @@ class TableLookup:
             if found is None:
                 continue
             simple[one.key] = found.simple
-            table = served(opened, one, known[found.bucket.key], found.simple.cycles)
+            table = served(opened, one, known[found.bucket.key], found.simple)
             if table is not None:
                 tables[one.key] = table
                 if found.bucket.key in new:

@@ -492,8 +492,13 @@ def test_a_count_that_was_taken_over_makes_no_shape_frequent() -> None:
 def test_a_bucket_that_costs_too_much_serves_nobody(desk: Desk) -> None:
     (asked,) = desk.package.asked({"n": 2, "h": 24, "w": 24})
     simple = simple_tables.simple(desk.package, asked)
-    assert served(desk.package, asked, simple, simple.cycles) is not None
-    assert served(desk.package, asked, simple, simple.cycles / 1.06) is None
+    again = served(desk.package, asked, simple, simple)
+    assert again is not None
+    assert (again.runs, again.cycles) == (simple.runs, simple.cycles)
+    better = msgspec.structs.replace(simple, simple_cycles=simple.cycles / 1.06, runs=())
+    assert served(desk.package, asked, simple, better) is None
+    similar = msgspec.structs.replace(better, simple_cycles=simple.cycles / 1.04)
+    assert served(desk.package, asked, simple, similar) is not None
 
 
 def test_buckets_are_chosen_anew_when_requests_have_doubled(desk: Desk) -> None:
