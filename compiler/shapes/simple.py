@@ -213,13 +213,13 @@ class SimpleChooser:
     def _tile_moves(self, shape: tuple[int, ...]) -> Floats:
         """Per unit the cycles in which a core brings what its first call reads and stores what its last one made."""
         total = np.zeros(len(self.units))
+        tiles = np.minimum(self.units.extents, shape)
         for operand in self.cost.operands:
+            cycles: Any = operand.move_cycles
+            for axis, factor in enumerate(operand.factors):
+                if factor is not None:
+                    cycles = cycles * factor[tiles[:, axis]]
             if operand.axes:
-                cycles = np.full(len(total), operand.move_cycles)
-                for axis in operand.axes:
-                    factor = operand.factors[axis]
-                    assert factor is not None
-                    cycles *= factor[np.minimum(self.units.extents[:, axis], shape[axis])]
                 total += cycles + operand.start_cycles
         return total
 

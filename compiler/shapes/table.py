@@ -100,11 +100,13 @@ def expand(table: ShapeTable) -> Entries:
         raise LimitError(
             "too many calls to list", stage="shapes", op_type=table.signature, actual=table.calls, limit=MAX_CALLS
         )
-    counts = runs["count"][:, :rank].prod(axis=1)
-    owner = np.repeat(np.arange(len(runs)), counts)
+    along_axes = runs["count"][:, :rank]
+    counts = along_axes.prod(axis=1)
+    numbers = np.arange(len(runs))
+    owner = np.repeat(numbers, counts)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     order = runs["order"][:, :rank].astype(np.int64)
-    by_loop = np.take_along_axis(runs["count"][:, :rank], order, axis=1)
+    by_loop = along_axes[numbers[:, None], order]
     turns = np.empty((len(owner), rank), dtype=np.int64)
     for loop in reversed(range(rank)):
         place, turns[:, loop] = np.divmod(place, by_loop[owner, loop])
@@ -119,7 +121,7 @@ def expand(table: ShapeTable) -> Entries:
     if len(owner) > 1:
         fresh[1:] = (keys[1:] != keys[:-1]).argmax(axis=1) // 2
     along = np.empty_like(turns)
-    np.put_along_axis(along, order[owner], turns, axis=1)
+    along[np.arange(len(owner))[:, None], order[owner]] = turns
     return Entries(
         runs=owner,
         units=runs["unit"][owner].astype(np.int64),
