@@ -22,12 +22,13 @@ from compiler.shapes.strips import optimised_table
 from compiler.shapes.table import ShapeTable
 from compiler.shapes.units import UnitSet
 
-# Units whose tables are priced by cores, the most promising by the estimate: on the routines of five networks these hold
-# a table within 0.7 % of the best of all units, on average.
+# Units whose tables are priced by cores, the most promising by the estimate: on the routines of five networks these
+# hold a table within 0.7 % of the best of all units, on average.
 _GRIDS: Final = 8
 # Calls per core that units are looked for with; None: units of any size.
 _ROUNDS: Final = (None, 1, 2, 4)
-# Part of the cores' time that must be lost for a search: below it no search on routines of five networks found a better table.
+# Part of the cores' time that must be lost for a search: below it no search on the routines of five networks found a
+# better table.
 _WORTH: Final = 0.05
 
 
