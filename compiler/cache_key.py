@@ -112,5 +112,10 @@ def address_table_key(read: WindowRead) -> str:
     return _digest({**read.inputs, "form": FORM, "kind": "addresses"})
 
 
+def bucket_key(routine: str, shape: Sequence[int], unit: int, order: int) -> str:
+    """SHA-256 over a routine, as `routine_key` names it, the largest shape of a bucket, and the grid that serves it."""
+    return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}:{unit}:{order}".encode()).hexdigest()
+
+
 def _digest(parts: dict[str, object]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -79,6 +79,6 @@ class Optimiser:
         best = settled(opened, asked, simple)
         self.cache.put({wanted.key: best}, {wanted.key: entry}, token)
         self.counts.add(wanted.package, {made(best.kind): 1})
-        self.buckets.choose_if_due(wanted.package)
+        self.buckets.choose_if_due(opened)
         log.info("table_optimised", key=wanted.key, kind=best.kind, duration_s=round(self.clock() - begun, 4))
         return "optimised"

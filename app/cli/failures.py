@@ -88,7 +88,6 @@ USAGE_CODES = frozenset(
         "missing_dimension",
         "no_bucket",
         "no_package",
-        "overlap_refused",
         "package_version",
         "tail_refused",
         "unknown_dimension",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import redis
 
@@ -75,6 +75,16 @@ class TableCounts:
             counts={name: int(count) for name, count in counts.items()},
             shapes=tuple((tuple(int(extent) for extent in text.split(",")), int(count)) for text, count in found),
         )
+
+    def ask(self, pipeline: Any, package: str, extents: Sequence[int]) -> None:
+        """Asks for what `least_count` needs of a shape."""
+        pipeline.zscore(f"tessera:package:{package}:shapes", ",".join(map(str, extents)))
+        pipeline.hget(f"tessera:package:{package}:counts", REQUESTS)
+
+    @staticmethod
+    def least_count(shape: float | None, requests: str | None) -> int:
+        """At least how often a shape was asked for: a count is too high by the place that the shape took over."""
+        return int((shape or 0) - int(requests or 0) // MAX_SHAPES)
 
     def count(self, package: str, name: str) -> int:
         """One of the counts of a package."""

@@ -18,13 +18,12 @@ from compiler.shapes.tails import TailMode
 from compiler.shapes.units import UnitSet
 from compiler.version import COMPILER_VERSION
 
-Mode = Literal["exact", "full-range", "tail-range", "discard", "overlap"]
+Mode = Literal["exact", "full-range", "tail-range", "discard"]
 _MODES: Final[dict[int, Mode]] = {
     TailMode.EXACT: "exact",
     TailMode.FULL_RANGE: "full-range",
     TailMode.TAIL_RANGE: "tail-range",
     TailMode.DISCARD: "discard",
-    TailMode.OVERLAP: "overlap",
 }
 
 
@@ -58,8 +57,8 @@ class RoutineTable(Part, frozen=True, kw_only=True):
     """The parameter table of a routine: `shape` is the shape of its result, whose `tiled` axes are divided among calls.
 
     `summed` are the dimensions that calls sum over and that the shape does not show. Cycles are modelled.
-    `optimised_cost_cycles` is null until that table is made, and if its search is too large. For a `bucket-hit` it is
-    the cost of the bucket's optimised table, clipped to the shape (SHAPE-5).
+    `optimised_cost_cycles` is null until that table is made. For a `bucket-hit`, which has none, `cost_cycles` is what
+    the bucket's table costs, clipped to the shape (SHAPE-5).
     """
 
     routine: int

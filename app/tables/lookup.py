@@ -11,7 +11,8 @@ from typing import Final, Literal
 
 from app.settings import Settings
 from app.tables import simple_tables
-from app.tables.buckets import BucketChoice, bucket_tables, served
+from app.tables.buckets import BucketChoice, choice, served
+from app.tables.buckets import made as made_bucket
 from app.tables.cache import Entry, TableCache
 from app.tables.check_cached import fitting
 from app.tables.counts import REQUESTS, TableCounts, answered, made
@@ -55,13 +56,16 @@ class TableLookup:
         entries = fitting(opened, by_key, self.cache.read(list(by_key)))
         hits = prepared | _present(entries)
         missing = [one for key, one in by_key.items() if key not in hits]
-        from_buckets, simple, better = self._from_buckets(opened, dims, missing) if missing else ({}, {}, [])
+        from_buckets, simple, fresh = self._from_buckets(opened, dims, missing) if missing else ({}, {}, set())
         misses = [one for one in missing if one.key not in from_buckets]
         made_here, count = self._made(opened, misses, simple) if misses else ({}, 0)
         tables = hits | from_buckets | made_here
-        better += [one for key, one in by_key.items() if not tables[key].settled and not entries[key].asked]
+        better = [one for key, one in by_key.items() if not tables[key].settled and not entries[key].asked]
         self._want(opened, better)
-        caches: dict[str, Hit] = {**dict.fromkeys(hits, "hit"), **dict.fromkeys(from_buckets, "bucket-hit")}
+        caches: dict[str, Hit] = {
+            **dict.fromkeys(hits, "hit"),
+            **dict.fromkeys(from_buckets.keys() - fresh, "bucket-hit"),
+        }
         found = tuple(Found(asked=one, cache=caches.get(one.key, "miss"), table=tables[one.key]) for one in asked)
         counted = Counter(answered(one.cache, one.table.kind) for one in found)
         counted |= {REQUESTS: 1} | ({made("simple"): count} if count else {})
@@ -70,29 +74,33 @@ class TableLookup:
 
     def _from_buckets(
         self, opened: OpenPackage, dims: Mapping[str, int], missing: Sequence[Asked]
-    ) -> tuple[dict[str, StoredTable], dict[str, StoredTable], list[Asked]]:
-        """The tables from buckets by key, the simple ones made to judge them, and the bucket tables still missing."""
-        boundaries = self.buckets.of(opened.digest)
-        larger = {} if boundaries is None else bucket_tables(opened, boundaries, dims)
-        by_key = {one.key: one for one in larger.values()}
-        entries = fitting(opened, by_key, self.cache.read(list(by_key)))
+    ) -> tuple[dict[str, StoredTable], dict[str, StoredTable], set[str]]:
+        """The tables from buckets by key, the simple ones made to judge them, and the keys of tables made now."""
+        chosen = self.buckets.serving(opened.digest, [dims[name] for name in sorted(dims)])
+        if chosen is None:
+            return {}, {}, set()
+        choices = {one.key: choice(opened, one, chosen.grids[one.routine]) for one in missing if one.units is None}
+        by_key = {found.bucket.key: found for found in choices.values() if found is not None}
+        asked = {key: found.bucket for key, found in by_key.items()}
+        entries = fitting(opened, asked, self.cache.read(list(by_key)))
+        new = {key: made_bucket(opened, by_key[key]) for key, entry in entries.items() if entry.table is None}
+        if new:
+            self.cache.put(new, entries, secrets.token_hex(8))
+        known = new | _present(entries)
         tables: dict[str, StoredTable] = {}
         simple: dict[str, StoredTable] = {}
-        lacking: dict[str, Asked] = {}
+        fresh: set[str] = set()
         for one in missing:
-            bucket = larger.get(one.routine)
-            if bucket is None or bucket.key == one.key or one.units is not None:
+            found = choices.get(one.key)
+            if found is None:
                 continue
-            entry = entries[bucket.key]
-            table = opened.prepared.get(bucket.key, entry.table)
-            if table is not None and table.kind == "optimised":
-                simple[one.key] = simple_tables.simple(opened, one)
-                found = served(opened, one, bucket, table, simple[one.key].cycles)
-                if found is not None:
-                    tables[one.key] = found
-            elif not entry.asked and not (table is not None and table.settled):
-                lacking[bucket.key] = bucket
-        return tables, simple, list(lacking.values())
+            simple[one.key] = found.simple
+            table = served(opened, one, known[found.bucket.key], found.simple)
+            if table is not None:
+                tables[one.key] = table
+                if found.bucket.key in new:
+                    fresh.add(one.key)
+        return tables, simple, fresh
 
     def _made(
         self, opened: OpenPackage, misses: Sequence[Asked], simple: Mapping[str, StoredTable]

@@ -52,6 +52,12 @@ class OpenPackage:
         return tuple(routine_key(self.model, number) for number in range(len(self.model.libraries)))
 
     @cached_property
+    def largest(self) -> tuple[tuple[int, ...], ...]:
+        """Per routine its problem at the maxima of the dimensions."""
+        dims = {name: one.high for name, one in self.model.ranges.items()}
+        return tuple(self.model.problem(number, dims) for number in range(len(self.model.libraries)))
+
+    @cached_property
     def nodes(self) -> tuple[tuple[str, ...], ...]:
         """Per routine the names of its ops."""
         graph = self.model.graph

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from app.tables.open_packages import Asked, OpenPackage
 from app.tables.table_encoding import StoredTable, stored_runs
-from compiler.errors import LimitError
 from compiler.shapes.optimised import best_table
 from compiler.shapes.table import check_cover
 
 
 def settled(opened: OpenPackage, asked: Asked, simple: StoredTable) -> StoredTable:
-    """The optimised table, or the simple one as final if the search would be too large."""
+    """The optimised table, which is final."""
     library = opened.model.libraries[asked.routine]
     cost = opened.model.cost_at(asked.routine, asked.problem)
-    try:
-        shape = tuple(asked.problem[axis] for axis in library.routine.tiled)
-        table = best_table(library.units, cost, shape, opened.model.cores, library.loaders)
-    except LimitError:
-        return msgspec.structs.replace(simple, settled=True)
-    check_cover(table, allows_overlap=library.units.allows_overlap)
+    shape = tuple(asked.problem[axis] for axis in library.routine.tiled)
+    table = best_table(library.units, cost, shape, opened.model.cores, library.loaders)
+    check_cover(table)
     return StoredTable(
         kind="optimised",
         settled=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.tables.open_packages import Asked, OpenPackage
 from app.tables.table_encoding import StoredTable, one_call, stored_runs
+from compiler.shapes.table import ShapeTable
 
 
 def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
@@ -15,9 +16,14 @@ def simple(opened: OpenPackage, asked: Asked) -> StoredTable:
     table = opened.model.simple_table(asked.routine, asked.problem, asked.units)
     if table is None:
         return one_call(opened.model.one_call_cycles(asked.routine, asked.problem))
+    return stored(table, is_final=asked.units is not None)
+
+
+def stored(table: ShapeTable, *, is_final: bool = False) -> StoredTable:
+    """A table of identical units in its cached form; no better one is looked for if it is final."""
     return StoredTable(
         kind="simple",
-        settled=asked.units is not None,
+        settled=is_final,
         simple_cycles=table.cost_cycles,
         optimised_cycles=None,
         shape=table.shape,

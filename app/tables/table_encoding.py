@@ -45,6 +45,7 @@ class StoredRun(msgspec.Struct, frozen=True, array_like=True):
 class StoredTable(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A table and its cost, and the costs of the simple and the optimised table as far as known.
 
+    `clipped_cycles`: the cost of a bucket's table that was clipped to the shape; None for a table of the shape's own.
     `settled` is True once the table is final: it is the optimised table, or the search for it is too large.
     """
 
@@ -54,10 +55,13 @@ class StoredTable(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     optimised_cycles: float | None
     shape: tuple[int, ...]
     runs: tuple[StoredRun, ...]
+    clipped_cycles: float | None = None
 
     @property
     def cycles(self) -> float:
         """The cost of the table."""
+        if self.clipped_cycles is not None:
+            return self.clipped_cycles
         return self.simple_cycles if self.kind == "simple" or self.optimised_cycles is None else self.optimised_cycles
 
     @property

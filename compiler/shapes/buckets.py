@@ -1,92 +1,74 @@
-"""Buckets: which lengths share a table, by the lengths that were asked for (SHAPE-5).
+"""Buckets: which shapes share a table, by the shapes that were asked for (SHAPE-5).
 
-A bucket serves all lengths up to its boundary with the boundary's table. Boundaries are chosen by dynamic programming
-over a histogram, so that what is spent on lengths that nobody asked for is least.
+A bucket is a range of sizes and the table that serves it at the least cost. Shapes stand in order of size, a bucket
+takes up neighbours, and boundaries are chosen by dynamic programming over their histogram.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from compiler.errors import LimitError, RequestError
+from compiler.shapes.cost import Floats
 
-# Lengths of a histogram; the choice takes time that grows with their square.
-MAX_LENGTHS: Final = 4096
+# Elements of the matrix of costs; the choice takes time that grows with them and with the number of shapes.
+MAX_ELEMENTS: Final = 4_000_000
 
 
-def choose_buckets(
-    counts: Mapping[int, int], buckets: int, cost: Callable[[int], float] | None = None
-) -> tuple[int, ...]:
-    """At most so many boundaries, rising, that serve all requested lengths at the least total cost.
+class Bucket(NamedTuple):
+    """Shapes by number, from `begin` to before `end`, and the table by number that serves them."""
 
-    `counts`: requests by length. `cost`: of serving one request by a table of a length; by default the length itself,
-    so that padding is least. Boundaries are requested lengths: as long as costs rise with length, no others are better.
-    Of equal choices the one with fewer buckets is taken. Raises RequestError for an empty histogram or no buckets,
-    LimitError for a histogram of too many lengths.
+    begin: int
+    end: int
+    table: int
+
+
+def choose_buckets(costs: Floats, weights: Sequence[int], buckets: int) -> tuple[Bucket, ...]:
+    """At most so many buckets that serve all shapes at the least total cost; fewer where they cost the same.
+
+    `costs`: of serving each shape, in order of size, by each table: [shape, table]; infinite where it cannot.
+    `weights`: requests by shape. Raises RequestError where there is nothing to choose, or a shape that no table
+    serves; LimitError for too many shapes and tables.
     """
-    lengths = sorted(length for length, count in counts.items() if count > 0)
-    if not lengths or lengths[0] < 0 or buckets < 1:
+    if costs.ndim != 2 or not costs.size or len(weights) != len(costs) or min(weights) < 0 or buckets < 1:
         raise RequestError(
             "there is nothing to choose buckets for",
             stage="shapes",
-            actual=f"{len(lengths)} lengths, {buckets} buckets",
-            limit="at least one of each, lengths of 0 or more",
+            actual=f"{costs.shape} costs, {len(weights)} weights, {buckets} buckets",
+            limit="at least one of each, a weight of 0 or more for each shape",
         )
-    if len(lengths) > MAX_LENGTHS:
+    if costs.size > MAX_ELEMENTS:
         raise LimitError(
-            "a histogram has too many lengths",
-            stage="shapes",
-            actual=len(lengths),
-            limit=MAX_LENGTHS,
-            hint="Round requested lengths up to a coarser step",
+            "a histogram has too many shapes", stage="shapes", actual=costs.size, limit=f"{MAX_ELEMENTS} costs"
         )
-    before = np.concatenate([[0], np.cumsum([counts[length] for length in lengths])])
-    costs = np.array([float(length if cost is None else cost(length)) for length in lengths])
-    # best[n]: least cost of the n shortest lengths in the buckets so far
-    best = np.full(len(lengths) + 1, np.inf)
-    best[0] = 0.0
-    starts: list[list[int]] = []
-    for _ in range(min(buckets, len(lengths))):
-        first = np.empty(len(lengths) + 1, dtype=np.int64)
-        fuller = best.copy()
-        first[0] = 0
-        for end in range(1, len(lengths) + 1):
-            options = best[:end] + (before[end] - before[:end]) * costs[end - 1]
-            start = int(options.argmin())
-            # a bucket without lengths: fewer do
-            first[end] = end
-            if options[start] < best[end]:
-                first[end], fuller[end] = start, options[start]
-        starts.append(first.tolist())
+    count = len(costs)
+    # within[i, j]: least cost of shapes i to j by one table, and that table
+    within, tables = np.full((count, count), np.inf), np.zeros((count, count), dtype=np.int64)
+    weighted = costs * np.array(weights, dtype=np.float64)[:, None]
+    for end in range(count):
+        # sums of the shapes from each one to the last, by table
+        sums = np.cumsum(weighted[end::-1], axis=0)[::-1]
+        within[: end + 1, end], tables[: end + 1, end] = sums.min(axis=1), sums.argmin(axis=1)
+    # best[n]: least cost of the n smallest shapes in the buckets so far
+    best = np.concatenate([[0.0], np.full(count, np.inf)])
+    begins: list[list[int]] = []
+    for _ in range(min(buckets, count)):
+        fuller, begin = best.copy(), list(range(count + 1))
+        for end in range(1, count + 1):
+            options = best[:end] + within[:end, end - 1]
+            first = int(options.argmin())
+            if options[first] < fuller[end]:
+                fuller[end], begin[end] = options[first], first
+        begins.append(begin)
         best = fuller
-    boundaries, end = [], len(lengths)
-    for first_of in reversed(starts):
-        if first_of[end] < end:
-            boundaries.append(lengths[end - 1])
-            end = first_of[end]
-    return tuple(reversed(boundaries))
-
-
-def bucket_of(length: int, boundaries: Sequence[int]) -> int:
-    """The least boundary that is not below a length; raises RequestError where there is none."""
-    place = bisect_left(boundaries, length)
-    if place == len(boundaries):
-        raise RequestError(
-            "a length lies above all buckets",
-            code="no_bucket",
-            stage="shapes",
-            actual=length,
-            limit=boundaries[-1] if boundaries else None,
-        )
-    return boundaries[place]
-
-
-def padding_waste(counts: Mapping[int, int], boundaries: Sequence[int]) -> float:
-    """What is padded, over what is asked for: 0.25 means that a quarter is computed on top."""
-    padded = sum(count * (bucket_of(length, boundaries) - length) for length, count in counts.items() if count > 0)
-    asked = sum(count * length for length, count in counts.items())
-    return padded / asked if asked else 0.0
+    if best[count] == np.inf:
+        raise RequestError("no table serves a shape", stage="shapes", actual=f"{count} shapes")
+    found, end = list[Bucket](), count
+    for begin in reversed(begins):
+        if begin[end] < end:
+            found.append(Bucket(begin[end], end, int(tables[begin[end], end - 1])))
+            end = begin[end]
+    return tuple(reversed(found))

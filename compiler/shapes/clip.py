@@ -15,7 +15,6 @@ import numpy as np
 
 from compiler.errors import RequestError
 from compiler.shapes.cost import CallCost
-from compiler.shapes.simple import once_cycles
 from compiler.shapes.table import RUN, ShapeTable
 from compiler.shapes.tails import TailMode, ranged_mode
 from compiler.shapes.units import MAX_TILED_AXES, UnitSet
@@ -38,14 +37,12 @@ def clipped(table: ShapeTable, units: UnitSet, cost: CallCost, shape: tuple[int,
     """The table for a shape that is nowhere larger than its own, with what it costs there.
 
     Clipped pieces have their length given to the unit where it accepts it, else the whole tile is computed. Raises
-    RequestError for a larger or empty shape, and for a table of pieces that are moved back.
+    RequestError for a larger or empty shape.
     """
     if len(shape) != len(table.shape) or not all(1 <= s <= m for s, m in zip(shape, table.shape, strict=True)):
         raise _refused(table, "a table serves shapes that are not larger than its own", shape, table.shape)
-    if (table.runs["mode"][:, : len(shape)] == TailMode.OVERLAP).any():
-        raise _refused(table, "a piece that is moved back cannot be clipped", TailMode.OVERLAP.text, "other modes")
     rows, cycles = _Clipping(table=table, units=units, cost=cost, shape=shape).slab(0, len(table.runs), {}, 0)
-    return replace(table, shape=shape, runs=np.array(rows, dtype=RUN), cost_cycles=cycles + once_cycles(cost))
+    return replace(table, shape=shape, runs=np.array(rows, dtype=RUN), cost_cycles=cycles + cost.once_cycles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

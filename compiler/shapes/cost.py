@@ -114,10 +114,9 @@ class CallCost:
         return tuple(len(factor) - 1 for factor in self.compute)
 
     @property
-    def never_falls(self) -> bool:
-        """True if no longer box is cheaper: what is moved back over its neighbour then costs no less than a clip."""
-        moved = (factor for operand in self.operands for factor in operand.factors if factor is not None)
-        return all(bool((np.diff(table) >= 0).all()) for table in (*self.compute, *moved))
+    def once_cycles(self) -> float:
+        """Cycles of the operands whose box is the same for all calls: they are moved once."""
+        return sum(operand.start_cycles + operand.move_cycles for operand in self.operands if not operand.axes)
 
     def work_cycles(self, computed: Sequence[int], variable_axes: int) -> float:
         """The call itself, transfers apart, on a box of the computed lengths."""

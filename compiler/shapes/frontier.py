@@ -54,13 +54,12 @@ def _descending(extents: Lengths, length: int) -> tuple[Lengths, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Equal pieces in a row: their kind, where they begin, how long each is, how many; `overlaps`: moved back."""
+    """Equal pieces in a row: their kind, where they begin, how long each is, how many."""
 
     kind: int
     start: int
     length: int
     count: int
-    overlaps: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,8 +74,8 @@ class Frontier:
     last: NDArray[np.int32]
 
     @classmethod
-    def build(cls, pieces: Pieces, costs: Floats, wanted: Lengths, *, overlaps: bool) -> Frontier:
-        """`costs` by kind of piece; `wanted` lengths rise; `overlaps`: the last piece may be moved back."""
+    def build(cls, pieces: Pieces, costs: Floats, wanted: Lengths) -> Frontier:
+        """`costs` by kind of piece; `wanted` lengths rise."""
         # imported where it is used alone: it brings a compiler with it
         from compiler.shapes.kernels import frontier
 
@@ -86,7 +85,6 @@ class Frontier:
             pieces.extents,
             np.ascontiguousarray(costs[count:]),
             pieces.tails,
-            overlaps,
             wanted,
         )
         return cls(pieces=pieces, wanted=wanted, cycles=cycles, ends=ends, sums=sums, last=last)
@@ -96,33 +94,22 @@ class Frontier:
 
         A shorter length thus drops pieces from the end and clips one.
         """
-        from compiler.shapes.kernels import NO_PIECE, before_overlap, whole_pieces
+        from compiler.shapes.kernels import NO_PIECE, whole_pieces
 
         length, end, kinds = int(self.wanted[number]), int(self.ends[number]), len(self.pieces.extents)
-        overlaps = end >= len(self.pieces.tails)
-        if end == NO_PIECE:
-            before = length
-        elif overlaps:
-            end -= len(self.pieces.tails)
-            extent = int(self.pieces.extents[end])
-            before = before_overlap(self.sums, length, extent)
-        else:
-            before = length - int(self.pieces.tails[end])
+        before = length if end == NO_PIECE else length - int(self.pieces.tails[end])
         counts = whole_pieces(self.pieces.extents, self.last, before)
         parts, start = [], 0
         for kind in np.flatnonzero(counts).tolist():
             extent, count = int(self.pieces.extents[kind]), int(counts[kind])
-            parts.append(Part(kind=kind, start=start, length=extent, count=count, overlaps=False))
+            parts.append(Part(kind=kind, start=start, length=extent, count=count))
             start += extent * count
-        if overlaps:
-            extent = int(self.pieces.extents[end])
-            parts.append(Part(kind=end, start=length - extent, length=extent, count=1, overlaps=True))
-        elif end != NO_PIECE:
-            parts.append(Part(kind=kinds + end, start=start, length=length - start, count=1, overlaps=False))
+        if end != NO_PIECE:
+            parts.append(Part(kind=kinds + end, start=start, length=length - start, count=1))
         return tuple(parts)
 
 
-def cover_cycles(pieces: Pieces, costs: Floats, wanted: Lengths, *, overlaps: bool) -> Floats:
+def cover_cycles(pieces: Pieces, costs: Floats, wanted: Lengths) -> Floats:
     """The cheapest covers of many rows of costs at once: [..., kinds] -> [..., wanted]."""
     from compiler.shapes.kernels import best_covers
 
@@ -133,7 +120,6 @@ def cover_cycles(pieces: Pieces, costs: Floats, wanted: Lengths, *, overlaps: bo
         pieces.extents,
         np.ascontiguousarray(rows[:, count:]),
         pieces.tails,
-        overlaps,
         wanted,
     )
     return found.reshape(*costs.shape[:-1], len(wanted))

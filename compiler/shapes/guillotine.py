@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from compiler.errors import LimitError, RequestError
 from compiler.shapes.cost import CallCost, Floats
-from compiler.shapes.simple import once_cycles
 from compiler.shapes.strips import StripSearch
 from compiler.shapes.units import UnitSet
 
@@ -45,7 +44,7 @@ def guillotine(units: UnitSet, cost: CallCost, shape: tuple[int, int]) -> Floats
     from compiler.shapes.kernels import guillotine_cycles
 
     best = guillotine_cycles(rows, columns, row_cuts, row_first, column_cuts, column_first)
-    whole: Floats = best[:, widths.index(width)] + once_cycles(cost)
+    whole: Floats = best[:, widths.index(width)] + cost.once_cycles
     return whole
 
 

@@ -22,7 +22,6 @@ def _row(
     extents: Any,
     clipped: Any,
     tails: Any,
-    overlaps: bool,
     wanted: Any,
     sums: Any,
     last: Any,
@@ -33,7 +32,7 @@ def _row(
 
     whole[e], clipped[t]: cost of a piece of extents[e] (descending), of a tail of tails[t] (ascending). `wanted` rises.
     Filled in: sums[l], the cheapest sum of whole pieces of length l, last[l], the last of them; best[w] and ends[w],
-    the cover of wanted[w] and its tail: NO_PIECE, a number in `tails`, or after these one in `extents` that overlaps.
+    the cover of wanted[w] and its tail: NO_PIECE, or a number in `tails`.
     """
     longest = wanted[len(wanted) - 1]
     step = 0
@@ -57,41 +56,30 @@ def _row(
             cycles = sums[length - tails[t]] + clipped[t]
             if cycles < best[w]:
                 best[w], ends[w] = cycles, t
-        if overlaps:
-            # the pieces before an overlapping one end anywhere under it
-            shortest, before = np.inf, length
-            for e in range(len(extents) - 1, -1, -1):
-                if extents[e] > length:
-                    break
-                while before > length - extents[e] + 1:
-                    before -= 1
-                    shortest = min(shortest, sums[before])
-                if shortest + whole[e] < best[w]:
-                    best[w], ends[w] = shortest + whole[e], len(tails) + e
 
 
-@compiled("float64[:, ::1](float64[:, ::1], int64[::1], float64[:, ::1], int64[::1], boolean, int64[::1])")
-def best_covers(whole: Any, extents: Any, clipped: Any, tails: Any, overlaps: bool, wanted: Any) -> Any:
+@compiled("float64[:, ::1](float64[:, ::1], int64[::1], float64[:, ::1], int64[::1], int64[::1])")
+def best_covers(whole: Any, extents: Any, clipped: Any, tails: Any, wanted: Any) -> Any:
     """Per row of costs the cheapest cover of each wanted length."""
     rows, longest = whole.shape[0], wanted[len(wanted) - 1]
     best = np.empty((rows, len(wanted)))
     sums, last = np.empty(longest + 1), np.empty(longest + 1, dtype=np.int32)
     ends = np.empty(len(wanted), dtype=np.int32)
     for row in range(rows):
-        _row(whole[row], extents, clipped[row], tails, overlaps, wanted, sums, last, best[row], ends)
+        _row(whole[row], extents, clipped[row], tails, wanted, sums, last, best[row], ends)
     return best
 
 
 @compiled(
     "Tuple((float64[::1], int32[::1], float64[::1], int32[::1]))("
-    "float64[::1], int64[::1], float64[::1], int64[::1], boolean, int64[::1])"
+    "float64[::1], int64[::1], float64[::1], int64[::1], int64[::1])"
 )
-def frontier(whole: Any, extents: Any, clipped: Any, tails: Any, overlaps: bool, wanted: Any) -> Any:
+def frontier(whole: Any, extents: Any, clipped: Any, tails: Any, wanted: Any) -> Any:
     """One row of costs: best and tail of each wanted length, sums and last whole piece of each length."""
     longest = wanted[len(wanted) - 1]
     best, ends = np.empty(len(wanted)), np.empty(len(wanted), dtype=np.int32)
     sums, last = np.empty(longest + 1), np.empty(longest + 1, dtype=np.int32)
-    _row(whole, extents, clipped, tails, overlaps, wanted, sums, last, best, ends)
+    _row(whole, extents, clipped, tails, wanted, sums, last, best, ends)
     return best, ends, sums, last
 
 
@@ -103,16 +91,6 @@ def whole_pieces(extents: Any, last: Any, length: int) -> Any:
         counts[last[length]] += 1
         length -= extents[last[length]]
     return counts
-
-
-@compiled("int64(float64[::1], int64, int64)")
-def before_overlap(sums: Any, length: int, extent: int) -> int:
-    """Where the whole pieces end that come cheapest before one of `extent` that ends, moved back, at `length`."""
-    found = length - 1
-    for before in range(length - 1, length - extent, -1):
-        if sums[before] < sums[found]:
-            found = before
-    return found
 
 
 @compiled()

@@ -29,7 +29,7 @@ _Regrets = NDArray[np.int64]
 
 
 def shape_costs(
-    units: UnitSet, cost: CallCost, shapes: Sequence[tuple[int, ...]], cores: int = 1, loaders: int = 1
+    units: UnitSet, cost: CallCost, shapes: Sequence[tuple[int, ...]], cores: int | None = None, loaders: int = 1
 ) -> Floats:
     """Cycles of covering each shape with each unit alone, with the tail modes and call order that suit it best: [u, s].
 

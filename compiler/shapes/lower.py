@@ -34,6 +34,7 @@ from compiler.program.program import ADDRESSES, OUTPUT, Opcode, Program, Step
 from compiler.program.residents import ResidentPart, place_residents
 from compiler.program.slots import Slot, Spans, merged
 from compiler.shapes.buffers import addresses_name
+from compiler.shapes.core_time import owners
 from compiler.shapes.routes import Routes
 from compiler.shapes.routine import Calls, Routine, RoutineGeometry
 from compiler.shapes.unit_library import UnitBuffers
@@ -187,7 +188,9 @@ class _RoutineLowering:
         """Emit the calls, dealt to the cores; by place what the next routine comes after."""
         boxes = self.geometry.boxes(self.calls.starts, self.calls.lengths)
         ranges = {name: np.stack([begin, end], axis=2).tolist() for name, (begin, end) in boxes.items()}
-        dealt = self._side_by_side(_dealt(self.calls.lengths, self.profile.cores), ranges)
+        owner = owners(self.calls.lengths, self.profile.cores)
+        dealt = [np.flatnonzero(owner == core).tolist() for core in range(self.profile.cores)]
+        dealt = self._side_by_side(dealt, ranges)
         cores = [self._core(number) if rows else _Core(number, {}) for number, rows in enumerate(dealt)]
         for turn in range(max(len(rows) for rows in dealt)):
             entries = [
@@ -203,7 +206,7 @@ class _RoutineLowering:
                 self._call(entry)
         return self._left(cores)
 
-    def _side_by_side(self, dealt: Sequence[Sequence[int]], ranges: Mapping[str, Any]) -> list[Sequence[int]]:
+    def _side_by_side(self, dealt: Sequence[list[int]], ranges: Mapping[str, Any]) -> list[list[int]]:
         """The cores' calls so that neighbours begin with the same box of what is brought most.
 
         A command of a link reaches a run of neighbours. Where cores share an SRAM they have other boxes in common, and
@@ -382,13 +385,3 @@ class _RoutineLowering:
 def _boxes(ranges: Mapping[str, Any], row: int) -> dict[str, Box]:
     """The box of every tensor for one call."""
     return {name: tuple((start, stop) for start, stop in of[row]) for name, of in ranges.items()}
-
-
-def _dealt(sizes: Ints, cores: int) -> list[list[int]]:
-    """The calls of each core: neighbours together, about as much work for each."""
-    work = sizes.prod(axis=1).astype(np.float64)
-    if not len(work):
-        return [[] for _ in range(cores)]
-    middle = np.cumsum(work) - work / 2
-    owner = np.minimum((middle / work.sum() * cores).astype(np.int64), cores - 1)
-    return [np.flatnonzero(owner == core).tolist() for core in range(cores)]

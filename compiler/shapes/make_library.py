@@ -98,8 +98,6 @@ def _units(geometry: RoutineGeometry, routine: Routine, tiles: Sequence[tuple[in
         ids=tuple(f"{signature[:16]}-{'x'.join(map(str, tile))}" for tile in tiles),
         extents=extents,
         lows=[[0 if length <= _SMALL else length - length // _TAIL for length in row] for row in extents],
-        # two cores may have neighbouring boxes, and would write the same bytes
-        allows_overlap=False,
     )
 
 

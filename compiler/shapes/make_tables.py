@@ -75,9 +75,6 @@ def _made(model: ShapeModel, number: int, problem: tuple[int, ...]) -> tuple[Sha
     simple = model.simple_table(number, problem)
     if simple is None:
         return None, model.one_call_cycles(number, problem)
-    try:
-        table = best_table(library.units, model.cost_at(number, problem), simple.shape, model.cores, library.loaders)
-    except LimitError:
-        table = simple
-    check_cover(table, allows_overlap=library.units.allows_overlap)
+    table = best_table(library.units, model.cost_at(number, problem), simple.shape, model.cores, library.loaders)
+    check_cover(table)
     return table, simple.cost_cycles

@@ -22,7 +22,7 @@ from compiler.shapes.extents import InputShape, Range, check_dims, dims_of, pars
 from compiler.shapes.legal import Doubts, shape_at
 from compiler.shapes.routine import Calls
 from compiler.shapes.served import check_served
-from compiler.shapes.simple import SimpleChooser, once_cycles
+from compiler.shapes.simple import SimpleChooser
 from compiler.shapes.table import ShapeTable, expand
 from compiler.shapes.unit_library import Library
 
@@ -184,7 +184,7 @@ class ShapeModel:
     def one_call_cycles(self, number: int, problem: Sequence[int]) -> float:
         """What the only call of a routine costs that no table divides: one core works, the others wait."""
         cost = self.cost_at(number, problem)
-        return cost.work_cycles((), 0) * self.cores + once_cycles(cost)
+        return cost.work_cycles((), 0) * self.cores + cost.once_cycles
 
     def cost_at(self, number: int, problem: Sequence[int]) -> CallCost:
         """The costs of a routine's calls over its tiled axes, for a problem."""
@@ -244,7 +244,6 @@ def _identity(library: Library) -> dict[str, object]:
         "dtype": units.dtype,
         "loaders": library.loaders,
         "numbers": [[len(array), hashlib.sha256(array.tobytes()).hexdigest()] for array in numbers],
-        "overlap": units.allows_overlap,
         "signature": units.signature,
         "tiled": library.routine.tiled,
         "units": units.ids,

@@ -263,7 +263,6 @@ def _library_of(values: Mapping[str, Any], numbers: memoryview) -> Library:
             ids=tuple(str(one["id"]) for one in units),
             extents=[[tile[axis] for axis in tiled] or [1] for tile in tiles],
             lows=[one["low"] for one in units],
-            allows_overlap=False,
         ),
         tiles=tiles,
         loaders=int(values["loaders"]),

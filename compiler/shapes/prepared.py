@@ -82,4 +82,4 @@ def _check(model: ShapeModel, number: int, table: ShapeTable, *, proved: bool) -
     if (mine[0] != units.lows[unit]).any() or (mine[1] != units.extents[unit]).any():
         raise ValueError("a table calls units for lengths that they do not take")
     if not proved:
-        check_cover(table, allows_overlap=units.allows_overlap)
+        check_cover(table)

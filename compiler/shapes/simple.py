@@ -1,11 +1,12 @@
 """The simple table: identical units, answered at once (SHAPE-6).
 
 Calls of one unit form a grid, so that each part of their cost is a product of sums per axis: how many pieces there are,
-and the sums of their factors. All units, tail modes and call orders are priced together from these sums.
+and the sums of their factors. All units, tail modes and call orders are compared together by these sums.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import Any, Final
@@ -14,17 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import RequestError
+from compiler.shapes.core_time import MAX_CALLS, on_cores
 from compiler.shapes.cost import CallCost, Floats
 from compiler.shapes.table import RUN, Runs, ShapeTable
-from compiler.shapes.tails import TailMode, ranged_mode, refuse_overlap
+from compiler.shapes.tails import TailMode, ranged_mode
 from compiler.shapes.units import UnitSet, checked_shape
 
 # How a tail may be worked on, in the order in which ties are settled; a range is full-range or tail-range by the unit.
-_RANGED, _DISCARD, _OVERLAP = range(3)
-_WAYS: Final = 3
+_RANGED, _DISCARD = range(2)
+_WAYS: Final = 2
 # Rows of an axis' sums: one for axes that a part of the cost does not depend on, pieces, tails of given length,
 # computed factors; then one row per operand.
 _ONE, _PIECES, _VARIABLE, _COMPUTE, _OPERANDS = range(5)
+# Amounts that are work; the others are moves.
+_WORK: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,18 +49,20 @@ class SimpleChooser:
     units: UnitSet
     orders: tuple[tuple[int, ...], ...]
     shares: Floats
-    weights: Floats
-    constant_cycles: float
+    move_weights: Floats
+    work_shares: Floats
+    work_weights: Floats
+    cost: CallCost
     axes: tuple[_Axis, ...]
-    ways: int
-    cores: int = 1
+    cores: int | None = None
     loaders: int = 1
 
     @classmethod
-    def build(cls, units: UnitSet, cost: CallCost, cores: int = 1, loaders: int = 1) -> SimpleChooser:
+    def build(cls, units: UnitSet, cost: CallCost, cores: int | None = None, loaders: int = 1) -> SimpleChooser:
         """`cores`: how many share the calls; `loaders`: how often what all calls read is read from DRAM for them.
 
-        Raises RequestError if costs are not known for the units' axes and extents.
+        Without `cores`, tables are priced by the sum of their calls and transfers. Raises RequestError if costs are not
+        known for the units' axes and extents.
         """
         check_costs(units, cost)
         orders = tuple(permutations(range(units.rank)))
@@ -70,24 +76,31 @@ class SimpleChooser:
         shares = np.zeros((len(orders), len(terms), len(amounts)))
         for number, term, amount in entries:
             shares[number, term, amount] += 1.0
+        # how often units are called and what they compute does not depend on the order
+        work_shares, shares = shares[0, :, :_WORK], shares[:, :, _WORK:]
         rows = np.array(list(terms), dtype=np.int64)
         return cls(
             units=units,
             orders=orders,
             shares=shares,
-            weights=(shares @ amounts)[:, :, None],
-            constant_cycles=once_cycles(cost),
+            move_weights=(shares @ amounts[_WORK:])[:, :, None],
+            work_shares=work_shares,
+            work_weights=(work_shares @ amounts[:_WORK])[:, None],
+            cost=cost,
             axes=tuple(_axis(units, cost, axis, rows[:, axis]) for axis in range(units.rank)),
-            # an overlapping tail computes and moves whole tiles: it can win only where some cost falls with the length
-            ways=_WAYS if units.allows_overlap and not cost.never_falls else _OVERLAP,
             cores=cores,
             loaders=loaders,
         )
 
     def with_amounts(self, cost: CallCost) -> SimpleChooser:
         """The same for costs of other amounts: of calls that work on other extents of whole axes."""
-        weights = (self.shares @ _amounts(cost))[:, :, None]
-        return replace(self, weights=weights, constant_cycles=once_cycles(cost))
+        amounts = _amounts(cost)
+        return replace(
+            self,
+            move_weights=(self.shares @ amounts[_WORK:])[:, :, None],
+            work_weights=(self.work_shares @ amounts[:_WORK])[:, None],
+            cost=cost,
+        )
 
     def table(self, shape: tuple[int, ...], modes: tuple[TailMode | None, ...] | None = None) -> ShapeTable:
         """The cheapest table of identical units; `modes` demands a tail mode along some axes.
@@ -109,15 +122,54 @@ class SimpleChooser:
                 actual=str(shape),
                 limit=", ".join("any" if mode is None else mode.text for mode in modes or ()) or None,
             )
-        order, *ways, unit = np.unravel_index(best, costs.shape)
-        runs = _grid(self.units, int(unit), shape, self.orders[int(order)], tuple(map(int, ways)))
-        return self._table(shape, runs, cycles + self.constant_cycles)
+        return self._grid_table(shape, costs, best)
+
+    def tables(self, shape: tuple[int, ...], count: int) -> list[ShapeTable]:
+        """The tables of at most `count` units, each the cheapest of its unit; the most promising units first."""
+        if 0 in checked_shape(self.units, shape):
+            return [self.table(shape)]
+        costs = self._costs(shape, None)
+        by_unit = costs.reshape(-1, costs.shape[-1])
+        least = by_unit.min(axis=0)
+        ranked = [unit for unit in np.argsort(least, kind="stable")[:count].tolist() if least[unit] < np.inf]
+        ways = by_unit.argmin(axis=0)
+        return [self._grid_table(shape, costs, int(ways[unit]) * costs.shape[-1] + unit) for unit in ranked]
+
+    def grid_costs(self, shape: tuple[int, ...]) -> Floats:
+        """The estimated cycles of covering a shape by a grid of one unit, [call order, unit]: with the best tails."""
+        return _by_grid(self._costs(checked_shape(self.units, shape), None))
+
+    def table_and_grid(self, shape: tuple[int, ...], grids: Sequence[tuple[int, int]]) -> tuple[ShapeTable, int]:
+        """The simple table of a shape that has elements, and which of some grids, (call order, unit), suits it best."""
+        costs = self._costs(checked_shape(self.units, shape), None)
+        by_grid = _by_grid(costs)
+        best = min(range(len(grids)), key=lambda number: by_grid[grids[number]])
+        return self._grid_table(shape, costs, int(costs.argmin())), best
+
+    def grid(self, shape: tuple[int, ...], order: int, unit: int) -> ShapeTable:
+        """The table of one unit and call order; tails are given their length where the unit accepts it."""
+        lengths = np.array(checked_shape(self.units, shape)) % self.units.extents[unit]
+        ways = np.where(lengths >= self.units.lows[unit], _RANGED, _DISCARD)
+        return self._table(shape, _grid(self.units, unit, shape, self.orders[order], tuple(ways.tolist())), 0.0)
 
     def unit_costs(self, shape: tuple[int, ...]) -> Floats:
-        """Per unit the cycles of covering a shape with it alone."""
+        """Per unit the estimated cycles of covering a shape with it alone."""
         costs = self._costs(checked_shape(self.units, shape), None)
-        least: Floats = costs.reshape(-1, costs.shape[-1]).min(axis=0) + self.constant_cycles
+        least: Floats = costs.reshape(-1, costs.shape[-1]).min(axis=0)
         return least
+
+    def _grid_table(self, shape: tuple[int, ...], costs: Floats, number: int) -> ShapeTable:
+        """The table behind one of the costs."""
+        order, *ways, unit = np.unravel_index(number, costs.shape)
+        runs = _grid(self.units, int(unit), shape, self.orders[int(order)], tuple(map(int, ways)))
+        return self.priced(self._table(shape, runs, float(costs.flat[number])))
+
+    def priced(self, table: ShapeTable) -> ShapeTable:
+        """A table with the time that it takes on the cores."""
+        # with more calls, what cores wait is little: the estimate has to do
+        if self.cores is None or table.calls > MAX_CALLS:
+            return table
+        return on_cores(table, self.units, self.cost, self.cores, self.loaders)
 
     def _table(self, shape: tuple[int, ...], runs: Runs, cycles: float) -> ShapeTable:
         return ShapeTable(
@@ -131,11 +183,14 @@ class SimpleChooser:
         )
 
     def _costs(self, shape: tuple[int, ...], modes: tuple[TailMode | None, ...] | None) -> Floats:
-        """Cycles by call order, by way of the tail along each axis, and by unit; infinite where it cannot be."""
+        """Cycles by call order, by way of the tail along each axis, and by unit; infinite where it cannot be.
+
+        With cores they are an estimate: of rounds of equal calls, in which transfers and work hide behind each other.
+        """
         rank, refused = len(shape), None
         amounts: Floats | None = None
         for axis, length in enumerate(shape):
-            sums, barred = self._sums(axis, length, self.ways if modes is None else _WAYS)
+            sums, barred = self._sums(axis, length)
             mode = None if modes is None else modes[axis]
             if mode is not None:
                 self._demand(barred, axis, mode, length)
@@ -143,67 +198,70 @@ class SimpleChooser:
             amounts = sums[at] if amounts is None else amounts * sums[at]
             refused = barred[at[1:]] if refused is None else refused + barred[at[1:]]
         assert amounts is not None
-        total = (self.weights * amounts.reshape(len(amounts), -1)).sum(axis=1)
-        costs: Floats = total.reshape(len(self.orders), *amounts.shape[1:]) + refused
-        if self.cores > 1:
-            calls = (-(-np.array(shape) // self.units.extents)).prod(axis=1)
-            if calls.all():
-                again = np.minimum(calls, self.loaders) - 1
-                costs = costs * idle_factor(calls, self.cores) + self.constant_cycles * again
+        assert refused is not None
+        flat, by_way = amounts.reshape(len(amounts), -1), amounts.shape[1:]
+        moves: Floats = (self.move_weights * flat).sum(axis=1).reshape(len(self.orders), *by_way)
+        work: Floats = (self.work_weights * flat).sum(axis=0).reshape(by_way)
+        if self.cores is None:
+            return moves + work + (refused + self.cost.once_cycles)
+        calls = (-(-np.array(shape) // self.units.extents)).prod(axis=1)
+        rounds = np.maximum(moves, work) * idle_factor(calls, self.cores)
+        bare = self.cores * self._tile_moves(shape) + self.cost.once_cycles * np.minimum(calls, self.loaders)
+        costs: Floats = rounds + (refused + bare)
         return costs
 
-    def _sums(self, axis: int, length: int, ways: int) -> tuple[Floats, Floats]:
+    def _tile_moves(self, shape: tuple[int, ...]) -> Floats:
+        """Per unit the cycles in which a core brings what its first call reads and stores what its last one made."""
+        total = np.zeros(len(self.units))
+        tiles = np.minimum(self.units.extents, shape)
+        for operand in self.cost.operands:
+            cycles: Any = operand.move_cycles
+            for axis, factor in enumerate(operand.factors):
+                if factor is not None:
+                    cycles = cycles * factor[tiles[:, axis]]
+            if operand.axes:
+                total += cycles + operand.start_cycles
+        return total
+
+    def _sums(self, axis: int, length: int) -> tuple[Floats, Floats]:
         """Per part of the cost, way and unit the sum over an axis' pieces; and infinity for ways that cannot be."""
         own = self.axes[axis]
         count, tail = np.divmod(length, own.extents)
         has_tail = tail > 0
-        sums = np.empty((_COMPUTE + len(own.factors), ways, len(count)))
+        sums = np.empty((_COMPUTE + len(own.factors), _WAYS, len(count)))
         sums[_ONE] = 1.0
         sums[_PIECES] = count + has_tail
         sums[_VARIABLE] = 0.0
         sums[_VARIABLE, _RANGED] = has_tail
-        clipped, unclipped = own.factors[:, tail], own.whole * has_tail
+        clipped = own.factors[:, tail]
         sums[_COMPUTE:, _RANGED] = clipped
         sums[_COMPUTE:, _DISCARD] = clipped
-        sums[_COMPUTE, _DISCARD] = unclipped[0]
-        if ways == _WAYS:
-            sums[_COMPUTE:, _OVERLAP] = unclipped
+        sums[_COMPUTE, _DISCARD] = own.whole[0] * has_tail
         sums[_COMPUTE:] += (own.whole * count)[:, None]
-        barred = np.zeros((ways, len(count)))
+        barred = np.zeros((_WAYS, len(count)))
         barred[_RANGED, has_tail & (tail < own.lows)] = np.inf
-        if ways == _WAYS:
-            barred[_OVERLAP, has_tail & ((count == 0) | (not self.units.allows_overlap))] = np.inf
         return sums[own.rows], barred
 
     def _demand(self, barred: Floats, axis: int, mode: TailMode, length: int) -> None:
-        """Bar what is not the demanded way; raises RequestError for an overlap that the op cannot have."""
-        if mode is TailMode.OVERLAP and not self.units.allows_overlap:
-            raise refuse_overlap(self.units)
+        """Bar what is not the demanded way."""
         own = self.axes[axis]
         barred[:, (length % own.extents == 0) != (mode is TailMode.EXACT)] = np.inf
         if mode is TailMode.EXACT:
             return
-        kept = _RANGED if mode.is_ranged else _DISCARD if mode is TailMode.DISCARD else _OVERLAP
-        barred[[way for way in range(_WAYS) if way != kept]] = np.inf
+        barred[_DISCARD if mode.is_ranged else _RANGED] = np.inf
         if mode.is_ranged:
             barred[:, (own.lows == 0) != (mode is TailMode.FULL_RANGE)] = np.inf
+
+
+def _by_grid(costs: Floats) -> Floats:
+    """The least of costs over the ways of the tails: [call order, unit]."""
+    least: Floats = costs.reshape(len(costs), -1, costs.shape[-1]).min(axis=1)
+    return least
 
 
 def idle_factor(calls: Any, cores: int) -> Any:
     """By how much the time of so many equal calls, on all cores, exceeds their work: in the last round cores wait."""
     return -(-calls // cores) * cores / calls
-
-
-def with_cores(table: ShapeTable, cost: CallCost, cores: int, loaders: int) -> ShapeTable:
-    """A table with the cycles that its calls take of all cores, those that wait in the last round included.
-
-    What all calls read is read by `loaders`, at most once for each call.
-    """
-    if not table.calls:
-        return table
-    once = once_cycles(cost)
-    work = (table.cost_cycles - once) * float(idle_factor(table.calls, cores))
-    return replace(table, cost_cycles=work + once * min(table.calls, loaders))
 
 
 def simple_table(
@@ -225,11 +283,6 @@ def check_costs(units: UnitSet, cost: CallCost) -> None:
             actual=str(extents.tolist()),
             limit=str(list(cost.maxima)),
         )
-
-
-def once_cycles(cost: CallCost) -> float:
-    """Cycles of the operands whose box is the same for all calls: they are moved once."""
-    return sum(operand.start_cycles + operand.move_cycles for operand in cost.operands if not operand.axes)
 
 
 def _axis(units: UnitSet, cost: CallCost, axis: int, rows: NDArray[np.int64]) -> _Axis:
@@ -297,9 +350,7 @@ def _parts(axis: int, extent: int, low: int, length: int, way: int) -> list[_Par
     parts: list[_Part] = []
     if count:
         parts.append((axis, TailMode.EXACT, 0, extent, extent, count, low, extent))
-    if tail and way == _OVERLAP:
-        parts.append((axis, TailMode.OVERLAP, length - extent, extent, extent, 1, low, extent))
-    elif tail:
+    if tail:
         mode = TailMode.DISCARD if way == _DISCARD else ranged_mode(low)
         parts.append((axis, mode, count * extent, tail, tail, 1, low, extent))
     return parts

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from compiler.errors import LimitError, RequestError
 from compiler.shapes.cost import CallCost, Floats
 from compiler.shapes.frontier import Frontier, Part, Pieces, cover_cycles
-from compiler.shapes.simple import check_costs, once_cycles
+from compiler.shapes.simple import check_costs
 from compiler.shapes.table import RUN, Runs, ShapeTable
 from compiler.shapes.tails import TailMode, ranged_mode
 from compiler.shapes.units import MAX_TILED_AXES, Lengths, UnitSet, checked_shape
@@ -62,7 +62,6 @@ class StripSearch:
     cost: CallCost
     wanted: tuple[Lengths, ...]
     pieces: tuple[Pieces, ...]
-    overlaps: bool
     calls: _Calls
     steps: tuple[_Step, ...]
 
@@ -101,8 +100,6 @@ class StripSearch:
             cost=cost,
             wanted=wanted,
             pieces=pieces,
-            # a piece that is moved back can win only where some cost falls with the length
-            overlaps=units.allows_overlap and not cost.never_falls,
             calls=_calls(units, cost, pieces),
             steps=(),
         )
@@ -110,7 +107,7 @@ class StripSearch:
 
     def cycles(self) -> Floats:
         """The least costs, indexed along each axis by number of wanted length."""
-        least: Floats = self.steps[-1].cycles + once_cycles(self.cost)
+        least: Floats = self.steps[-1].cycles + self.cost.once_cycles
         return least
 
     def table(self, shape: tuple[int, ...]) -> ShapeTable:
@@ -161,7 +158,7 @@ class StripSearch:
     def _covered(self, axis: int, left: int, inner: Floats) -> Floats:
         """Least cycles if `axis` is cut first of those left; `inner`: of each kind of its pieces."""
         costs = np.moveaxis(inner + self._moves(axis, left), axis, -1)
-        covered = cover_cycles(self.pieces[axis], costs, self.wanted[axis], overlaps=self.overlaps)
+        covered = cover_cycles(self.pieces[axis], costs, self.wanted[axis])
         return np.moveaxis(covered, -1, axis)
 
     def _moves(self, axis: int, left: int) -> Floats:
@@ -191,7 +188,7 @@ class StripSearch:
         at: tuple[Any, ...] = (*index[:axis], slice(None), *index[axis + 1 :])
         costs = (self.steps[rest].cycles + self._moves(axis, left))[at]
         wanted = self.wanted[axis][index[axis] : index[axis] + 1]
-        found = Frontier.build(self.pieces[axis], costs, wanted, overlaps=self.overlaps)
+        found = Frontier.build(self.pieces[axis], costs, wanted)
         rows: list[tuple[object, ...]] = []
         for part in found.cover(0):
             inside = (*index[:axis], part.kind, *index[axis + 1 :])
@@ -204,7 +201,7 @@ class StripSearch:
         by_axis = []
         for axis, part in sorted(cuts, key=lambda cut: cut[0]):
             low, high = int(self.units.lows[unit, axis]), int(self.units.extents[unit, axis])
-            mode = TailMode.OVERLAP if part.overlaps else TailMode.EXACT
+            mode = TailMode.EXACT
             if part.length < high:
                 mode = ranged_mode(low) if given >> axis & 1 else TailMode.DISCARD
             by_axis.append((int(mode), part.start, part.length, part.length, part.count, low, high))

@@ -100,11 +100,13 @@ def expand(table: ShapeTable) -> Entries:
         raise LimitError(
             "too many calls to list", stage="shapes", op_type=table.signature, actual=table.calls, limit=MAX_CALLS
         )
-    counts = runs["count"][:, :rank].prod(axis=1)
-    owner = np.repeat(np.arange(len(runs)), counts)
+    along_axes = runs["count"][:, :rank]
+    counts = along_axes.prod(axis=1)
+    numbers = np.arange(len(runs))
+    owner = np.repeat(numbers, counts)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     order = runs["order"][:, :rank].astype(np.int64)
-    by_loop = np.take_along_axis(runs["count"][:, :rank], order, axis=1)
+    by_loop = along_axes[numbers[:, None], order]
     turns = np.empty((len(owner), rank), dtype=np.int64)
     for loop in reversed(range(rank)):
         place, turns[:, loop] = np.divmod(place, by_loop[owner, loop])
@@ -119,7 +121,7 @@ def expand(table: ShapeTable) -> Entries:
     if len(owner) > 1:
         fresh[1:] = (keys[1:] != keys[:-1]).argmax(axis=1) // 2
     along = np.empty_like(turns)
-    np.put_along_axis(along, order[owner], turns, axis=1)
+    along[np.arange(len(owner))[:, None], order[owner]] = turns
     return Entries(
         runs=owner,
         units=runs["unit"][owner].astype(np.int64),
@@ -137,8 +139,8 @@ def _first_of_block(shared: NDArray[np.uint8], loop: int) -> Ints:
     return np.maximum.accumulate(begins) if len(begins) else begins
 
 
-def check_cover(table: ShapeTable, *, allows_overlap: bool) -> None:
-    """Prove that every element is covered exactly once, or again only by calls that declare to overlap (SHAPE-2).
+def check_cover(table: ShapeTable) -> None:
+    """Prove that every element is covered exactly once (SHAPE-2).
 
     Also that all lies inside the tensor and that units accept their lengths. Works on runs, not on calls or elements.
     Raises TableError that says which run and what is wrong, LimitError where the proof would take too long.
@@ -152,9 +154,6 @@ def check_cover(table: ShapeTable, *, allows_overlap: bool) -> None:
         raise LimitError("too many runs", stage="shapes", op_type=table.signature, actual=len(runs), limit=MAX_RUNS)
     _check_loops(table)
     _check_lengths(table)
-    overlaps = (runs["mode"][:, :rank] == TailMode.OVERLAP).any(axis=1)
-    if overlaps.any() and not allows_overlap:
-        raise _wrong(table, "a call overlaps others", TailMode.OVERLAP.text, "no overlap", int(overlaps.argmax()))
     starts = runs["start"][:, :rank]
     stops = starts + runs["stride"][:, :rank] * (runs["count"][:, :rank] - 1) + runs["length"][:, :rank]
     outside = ((starts < 0) | (stops > np.array(table.shape))).any(axis=1)
@@ -162,7 +161,7 @@ def check_cover(table: ShapeTable, *, allows_overlap: bool) -> None:
         run = int(outside.argmax())
         raise _wrong(table, "calls leave the tensor", stops[run].tolist(), table.shape, run)
     if 0 not in table.shape:
-        _Cover(table, starts, stops, overlaps).check()
+        _Cover(table, starts, stops).check()
 
 
 def _check_loops(table: ShapeTable) -> None:
@@ -197,7 +196,7 @@ def _check_lengths(table: ShapeTable) -> None:
     _refuse(table, (runs["unit"] < 0) | (runs["unit"] >= len(table.units)), "no such unit", str(len(table.units)))
     mode, length = runs["mode"][:, :rank], runs["length"][:, :rank]
     low, high = runs["low"][:, :rank], runs["high"][:, :rank]
-    fixed = (mode == TailMode.EXACT) | (mode == TailMode.OVERLAP)
+    fixed = mode == TailMode.EXACT
     ranged = (mode == TailMode.FULL_RANGE) | (mode == TailMode.TAIL_RANGE)
     discards = mode == TailMode.DISCARD
     wrong = ~(fixed | ranged | discards) | (low < 0) | (low > high)
@@ -211,24 +210,23 @@ def _check_lengths(table: ShapeTable) -> None:
 class _Cover:
     """Boxes of runs against the tensor, axis by axis between breakpoints; equal sets of boxes are looked at once."""
 
-    def __init__(self, table: ShapeTable, starts: Ints, stops: Ints, overlaps: NDArray[np.bool_]) -> None:
+    def __init__(self, table: ShapeTable, starts: Ints, stops: Ints) -> None:
         self._table = table
         self._starts = starts
         self._stops = stops
-        self._overlaps = overlaps
         self._seen: set[tuple[int, bytes]] = set()
 
     def check(self) -> None:
-        """Raise TableError where an element is missed, or covered again without being declared."""
+        """Raise TableError where an element is missed, or covered again."""
         self._check(0, np.arange(len(self._starts)))
 
     def _check(self, axis: int, active: Ints) -> None:
         if axis == len(self._table.shape):
-            plain = active[~self._overlaps[active]]
             if not len(active):
                 raise _wrong(self._table, "part of the tensor is not covered", 0, "one call")
-            if len(plain) > 1:
-                raise _wrong(self._table, "part of the tensor is covered again", len(plain), "one call", int(plain[1]))
+            if len(active) > 1:
+                again = int(active[1])
+                raise _wrong(self._table, "part of the tensor is covered again", len(active), "one call", again)
             return
         starts, stops = self._starts[active, axis], self._stops[active, axis]
         breaks = np.unique(np.concatenate([starts, stops, [0, self._table.shape[axis]]]))

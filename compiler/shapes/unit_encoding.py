@@ -162,7 +162,6 @@ def library_of(stored: StoredLibrary, units: Sequence[bytes]) -> Library:
                 ids=tuple(map(str, header["ids"])),
                 extents=[[tile[axis] for axis in tiled] or [1] for tile in stored.tiles],
                 lows=header["lows"],
-                allows_overlap=False,
             ),
             tiles=stored.tiles,
             buffers=tuple(buffers for _, buffers in decoded),

@@ -21,8 +21,7 @@ class UnitSet:
     """Units of one signature, one per row of `extents` and `lows`, in the order of `ids`.
 
     extents[u, a]: the tile of unit u along tiled axis a. lows[u, a]: the least length it accepts there when the length
-    is given with the call; equal to the extent where the length is fixed. `allows_overlap` is False where an op of the
-    signature accumulates or works in place, so that no element may be computed twice.
+    is given with the call; equal to the extent where the length is fixed.
     """
 
     signature: str
@@ -30,7 +29,6 @@ class UnitSet:
     ids: tuple[str, ...]
     extents: Lengths
     lows: Lengths
-    allows_overlap: bool
 
     @classmethod
     def of(
@@ -41,7 +39,6 @@ class UnitSet:
         ids: tuple[str, ...],
         extents: Any,
         lows: Any = None,
-        allows_overlap: bool = True,
     ) -> UnitSet:
         """Checked units; without `lows` all lengths are fixed. Raises RequestError for units that cannot be."""
         tiles = np.array(extents, dtype=np.int64)
@@ -54,7 +51,7 @@ class UnitSet:
             raise _refused(signature, "a unit accepts no length", int(tiles.min()), "0 <= low <= extent, extent >= 1")
         for array in (tiles, least):
             array.flags.writeable = False
-        return cls(signature=signature, dtype=dtype, ids=ids, extents=tiles, lows=least, allows_overlap=allows_overlap)
+        return cls(signature=signature, dtype=dtype, ids=ids, extents=tiles, lows=least)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -73,7 +70,6 @@ class UnitSet:
             ids=tuple(self.ids[row] for row in rows.tolist()),
             extents=self.extents[rows],
             lows=self.lows[rows],
-            allows_overlap=self.allows_overlap,
         )
 
 

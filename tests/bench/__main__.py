@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.bench import (
     allocation,
+    buckets,
     estimates,
     exported,
     first_answer,
@@ -47,6 +48,7 @@ BENCHMARKS = {
     "sweep": sweep.run,
     "sweep-recovery": sweep.run_recovery,
     "tables": tables.run,
+    "buckets": buckets.run,
     "shape-service": shape_service.run,
     "shapes": shapes.run,
     "table-programs": table_programs.run,

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import psutil
 
 from app.jobs.identity import Identity
@@ -48,7 +51,8 @@ def run() -> None:
     print(f"\n### Tables over HTTP on loopback, `{_PROFILE}`, one worker: ms\n")
     gc.freeze()  # what is loaded here: looking through it for garbage would count as a server's 40 ms
     firsts = "at once | after a restart | misses | p50 | p99 | bucket-hits | p50 | p99"
-    print(f"| model | routines | {firsts} | cached, p50 | p99 | processor, first | cached |\n|---|" + "---:|" * 13)
+    cached = "cached, p50 | p99 | bare handler, p50 | p99"
+    print(f"| model | routines | {firsts} | {cached} | processor, first | cached |\n|---|" + "---:|" * 15)
     for name, (data, maxima) in models.items():
         with _service() as (service, api):
             _latencies(name, service, api, data, maxima)
@@ -75,13 +79,32 @@ def _latencies(name: str, service: EmbeddedService, api: Api, data: bytes, maxim
     _drained(service)
     until(lambda: asker.tables(shapes[0])["kind"] == "optimised", "the optimised tables", _PATIENCE_S)
     busy_s = _busy_s(process)
-    hits = [asker.timed_ms(shapes[0])[0] for _ in range(_CACHED)]
+    hits, bare = _beside_bare(service, asker, shapes[0])
     cached_s = _busy_s(process) - busy_s
     firsts = [f"{len(by_cache[cache])} | {_percentiles(by_cache[cache])}" for cache in ("miss", "bucket-hit")]
     processor = f"{first_s / (len(shapes) - 2) * 1000:.1f} | {cached_s / _CACHED * 1000:.1f}"
     alone = (f"{first_ms:.1f}", f"{restarted_ms:.1f}")
-    cells = (name, len(answer["routines"]), *alone, *firsts, _percentiles(hits), processor)
+    cells = (name, len(answer["routines"]), *alone, *firsts, _percentiles(hits), _percentiles(bare), processor)
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def _beside_bare(service: EmbeddedService, asker: _Asker, dims: Mapping[str, int]) -> tuple[list[float], list[float]]:
+    """Cached answers, and in turn those of a handler that reads the same bytes from Redis: milliseconds."""
+    client = connect(service.cache_url, text=False)
+    client.set("bench:table", asker.response(dims).content)
+    client.close()
+    command = [sys.executable, "-m", "tests.bench.bare_service", service.cache_url]
+    hits, bare = [], []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as handler:
+        assert handler.stdout is not None
+        with httpx.Client(base_url=f"http://127.0.0.1:{int(handler.stdout.readline())}") as http:
+            for _ in range(_CACHED):
+                hits.append(asker.timed_ms(dims)[0])
+                begun = time.perf_counter()
+                http.get("/table").json()
+                bare.append((time.perf_counter() - begun) * 1000)
+        handler.terminate()
+    return hits, bare
 
 
 def _restarted(service: EmbeddedService, api: Api) -> None:
@@ -146,6 +169,10 @@ class _Asker:
         return cls(api, model, inputs)
 
     def tables(self, dims: Mapping[str, int]) -> dict[str, Any]:
+        """The answer for a shape, parsed."""
+        return dict(self.response(dims).json())
+
+    def response(self, dims: Mapping[str, int]) -> httpx.Response:
         """The answer for a shape."""
         texts = [
             f"{name}:{'x'.join(str(dims.get(str(extent), extent)) for extent in extents)}"
@@ -153,7 +180,7 @@ class _Asker:
         ]
         answer = self._api.http.get(self._path, params={"profile": _PROFILE, "shape": texts})
         assert answer.status_code == 200, answer.text
-        return dict(answer.json())
+        return answer
 
     def timed_ms(self, dims: Mapping[str, int]) -> tuple[float, dict[str, Any]]:
         """How long an answer takes from the request to its last byte, parsed; and the answer."""

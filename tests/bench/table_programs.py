@@ -7,7 +7,7 @@ from math import exp, log
 
 from compiler.check_shapes import checked_dims
 from compiler.compile import compile_model, compile_shapes
-from compiler.errors import LimitError, TesseraError
+from compiler.errors import TesseraError
 from compiler.frontend.source import ModelSource, opened
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
@@ -91,10 +91,7 @@ def _best(model: ShapeModel, number: int, dims: Mapping[str, int], simple: Shape
     if simple is None:
         return None
     library, cost = model.libraries[number], model.cost_at(number, model.problem(number, dims))
-    try:
-        return best_table(library.units, cost, simple.shape, model.cores, library.loaders)
-    except LimitError:
-        return simple
+    return best_table(library.units, cost, simple.shape, model.cores, library.loaders)
 
 
 def _modelled(model: ShapeModel, dims: Mapping[str, int], tables: Tables) -> float:

@@ -19,7 +19,7 @@ from compiler.ops.base import Call
 from compiler.ops.op_facts import call_facts
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
-from compiler.shapes.buckets import choose_buckets, padding_waste
+from compiler.shapes.buckets import choose_buckets
 from compiler.shapes.cost import CallCost, Floats, OperandTraffic
 from compiler.shapes.frontier import Frontier, Pieces
 from compiler.shapes.guillotine import guillotine
@@ -282,11 +282,15 @@ def _print_neglected(problems: Sequence[_Problem], profile: Profile) -> None:
 
 
 def _print_buckets() -> None:
-    counts = dict.fromkeys(range(1, _ROWS + 1), 1)
+    lengths = np.arange(1.0, _ROWS + 1)
+    # by a table of each length what is no longer can be served
+    costs = np.where(lengths >= lengths[:, None], lengths, np.inf)
     print(f"\n### Padding, lengths 1 to {_ROWS} equally often\n")
     print("| buckets | waste |\n|---:|---:|")
     for buckets in (1, 4, 8, 16):
-        print(f"| {buckets} | {padding_waste(counts, choose_buckets(counts, buckets)):.1%} |")
+        chosen = choose_buckets(costs, [1] * _ROWS, buckets)
+        padded = sum(costs[one.begin : one.end, one.table].sum() for one in chosen)
+        print(f"| {buckets} | {padded / lengths.sum() - 1:.1%} |")
 
 
 def _print_speed(problem: _Problem) -> None:
@@ -304,7 +308,7 @@ def _print_speed(problem: _Problem) -> None:
             f"frontier of one axis, all lengths to {_ROWS}",
             1e3,
             "ms",
-            [lambda: Frontier.build(pieces, costs, wanted, overlaps=False)] * 100,
+            [lambda: Frontier.build(pieces, costs, wanted)] * 100,
         ),
         (
             f"search in 2-D, N = 768, all M to {_ROWS}",

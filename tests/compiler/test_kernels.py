@@ -58,9 +58,9 @@ def test_a_compilation_compiles_nothing_that_set_up_has_not_compiled() -> None:
 
 
 def test_arguments_of_other_types_compile_a_function_again() -> None:
-    kernel = kernels()["compiler.shapes.kernels.before_overlap"]
-    found = kernel.py_func(np.array([0, 3, 2, 9], np.float32), 3, 3)
-    assert kernel(np.array([0, 3, 2, 9], np.float32), 3, 3) == found == 2
+    kernel = kernels()["compiler.shapes.kernels.whole_pieces"]
+    extents, last = np.array([3, 2], np.int32), np.array([-1, -1, 1, 0, 1, 0], np.int32)
+    assert kernel(extents, last, 5).tolist() == kernel.py_func(extents, last, 5).tolist() == [1, 1]
 
 
 # Nothing can be written where numba tries whether it can be.

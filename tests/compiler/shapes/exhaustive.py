@@ -22,7 +22,7 @@ class Cut:
     is_tail: bool
 
 
-def covers(length: int, extents: list[int], *, overlaps: bool) -> Iterator[list[Cut]]:
+def covers(length: int, extents: list[int]) -> Iterator[list[Cut]]:
     """All ways to make up a length of whole pieces, whatever their order, and at most one tail."""
     for wholes in _sums(length, sorted(set(extents))):
         before = sum(wholes)
@@ -31,10 +31,6 @@ def covers(length: int, extents: list[int], *, overlaps: bool) -> Iterator[list[
             yield pieces
         elif length - before <= max(extents):
             yield [*pieces, Cut(length - before, is_tail=True)]
-        if overlaps:
-            for extent in set(extents):
-                if length - before < extent <= length and before < length:
-                    yield [*pieces, Cut(extent, is_tail=False)]
 
 
 def _sums(most: int, extents: list[int]) -> Iterator[tuple[int, ...]]:
@@ -80,7 +76,7 @@ def least_cycles(units: UnitSet, cost: CallCost, shape: tuple[int, ...]) -> floa
         for axis in range(len(shape)):
             if axis not in cuts:
                 extents = units.extents[:, axis].tolist()
-                for pieces in covers(shape[axis], extents, overlaps=units.allows_overlap):
+                for pieces in covers(shape[axis], extents):
                     best = min(best, sum(piece_cycles(cuts, axis, cut) for cut in pieces))
         return best
 

@@ -55,7 +55,7 @@ def unit_sets(draw: st.DrawFn, rank: int, *, longest: int = 7, most: int = 4) ->
     """Random units; some accept any length, some lengths near their own, some only theirs."""
     extents = draw(st.lists(st.tuples(*[st.integers(1, longest)] * rank), min_size=1, max_size=most, unique=True))
     lows = [tuple(draw(st.sampled_from((0, extent, max(1, extent - 1)))) for extent in unit) for unit in extents]
-    return units_of(extents, lows, allows_overlap=draw(st.booleans()))
+    return units_of(extents, lows)
 
 
 @st.composite

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +23,6 @@ Problem = tuple[UnitSet, CallCost, tuple[int, ...]]
 @given(problems(ranks=(1, 2, 3, 4), lengths=25), st.data())
 def test_a_clipped_table_covers_the_smaller_shape_at_the_cost_it_says(problem: Problem, data: st.DataObject) -> None:
     units, cost, shape = problem
-    units = replace(units, allows_overlap=False)
     shape = tuple(max(1, length) for length in shape)
     smaller = tuple(data.draw(st.integers(1, length)) for length in shape)
     for table in (simple_table(units, cost, shape), optimised_table(units, cost, shape)):
@@ -38,7 +35,6 @@ def test_a_clipped_table_covers_the_smaller_shape_at_the_cost_it_says(problem: P
 @given(problems(ranks=(1, 2, 3), lengths=25))
 def test_a_table_clipped_to_its_own_shape_is_itself(problem: Problem) -> None:
     units, cost, shape = problem
-    units = replace(units, allows_overlap=False)
     table = optimised_table(units, cost, tuple(max(1, length) for length in shape))
     found = clipped(table, units, cost, table.shape)
     assert found.runs.tobytes() == table.runs.tobytes()
@@ -47,7 +43,7 @@ def test_a_table_clipped_to_its_own_shape_is_itself(problem: Problem) -> None:
 
 def test_by_hand_whole_strips_go_and_the_last_is_clipped() -> None:
     """Ten positions as 4 + 4 + 2 cut to seven: 4 and a piece of 3, for which the unit is given the length."""
-    units = units_of([[4], [2]], [[0], [2]], allows_overlap=False)
+    units = units_of([[4], [2]], [[0], [2]])
     cost = product_cost([10])
     table = optimised_table(units, cost, (10,))
     assert expand(table).lengths.tolist() == [[4], [4], [2]]
@@ -55,7 +51,7 @@ def test_by_hand_whole_strips_go_and_the_last_is_clipped() -> None:
     assert (entries.starts.tolist(), entries.lengths.tolist()) == ([[0], [4]], [[4], [3]])
     assert entries.modes.tolist() == [[TailMode.EXACT], [TailMode.FULL_RANGE]]
     # a unit that accepts its own length alone computes the whole tile
-    fixed = units_of([[4], [2]], [[4], [2]], allows_overlap=False)
+    fixed = units_of([[4], [2]], [[4], [2]])
     entries = expand(clipped(optimised_table(fixed, cost, (10,)), fixed, cost, (9,)))
     assert (entries.lengths.tolist(), entries.modes.tolist()[-1]) == ([[4], [4], [1]], [TailMode.DISCARD])
 
@@ -63,9 +59,6 @@ def test_by_hand_whole_strips_go_and_the_last_is_clipped() -> None:
 def test_what_cannot_be_clipped_is_refused() -> None:
     units = units_of([[4]], [[4]])
     cost = product_cost([10])
-    table = simple_table(units, cost, (10,), (TailMode.OVERLAP,))
-    with pytest.raises(RequestError, match="moved back"):
-        clipped(table, units, cost, (9,))
     for shape in ((11,), (0,), (4, 4)):
         with pytest.raises(RequestError, match="not larger than its own"):
             clipped(simple_table(units, cost, (10,), (TailMode.DISCARD,)), units, cost, shape)

@@ -177,3 +177,11 @@ def test_a_store_that_is_widened_beyond_its_tensor_is_refused(dims: dict[str, in
                 more = int(row["counts"][axis]) + 1
                 with pytest.raises(ProgramError):
                     verify(changed(program, commands=(number, f"counts.{axis}", more)))
+
+
+def test_no_box_is_cheaper_for_being_longer() -> None:
+    """SHAPE-4: so a whole tile that overlaps its neighbour costs no less than one of which a part is discarded."""
+    for library in compiled().model.libraries:
+        moved = (factor for operand in library.cost.operands for factor in operand.factors if factor is not None)
+        for factor in (*library.cost.compute, *moved):
+            assert (np.diff(factor[1:]) >= 0).all()

@@ -22,7 +22,7 @@ def least_by_cuts(units: UnitSet, cost: CallCost, shape: tuple[int, int]) -> flo
 
     def strip(along: int, lengths: tuple[int, int]) -> float:
         across, best = 1 - along, inf
-        for pieces in covers(lengths[along], units.extents[:, along].tolist(), overlaps=units.allows_overlap):
+        for pieces in covers(lengths[along], units.extents[:, along].tolist()):
             total = 0.0
             for number, cut in enumerate(pieces):
                 total += call_cycles({along: cut, across: Cut(lengths[across], is_tail=True)}, units, cost)
@@ -52,7 +52,7 @@ def test_no_guillotine_cuts_are_cheaper(problem: tuple[UnitSet, CallCost, tuple[
     units, cost, shape = problem
     height, width = (max(1, length) for length in shape)
     extents, lows = units.extents.tolist(), units.lows.tolist()
-    units = units_of([*extents, [9, 1]], [*lows, [0, 1]], allows_overlap=units.allows_overlap)
+    units = units_of([*extents, [9, 1]], [*lows, [0, 1]])
     cost = CallCost(
         call_cycles=cost.call_cycles,
         variable_cycles=cost.variable_cycles,

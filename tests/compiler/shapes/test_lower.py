@@ -130,7 +130,7 @@ def test_calls_of_other_units_get_the_same_weights_together() -> None:
     runs["unit"] = np.repeat([0, 1], [len(large.runs), len(small.runs)])
     runs["start"][len(large.runs) :, 0] += 128
     mixed = replace(large, shape=(160,), units=(*large.units, *small.units), runs=runs)
-    check_cover(mixed, allows_overlap=False)
+    check_cover(mixed)
     executable = instantiate(shape_model, {"rows": 160}, [mixed], opened(shape_model.graph.source, source))
     (program,) = (segment.program for segment in executable.segments if isinstance(segment, ChipSegment))
     (weight,) = (region.address for region in program.regions if region.role == "weight")

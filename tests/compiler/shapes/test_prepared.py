@@ -131,9 +131,8 @@ def test_equal_routines_share_their_tables_and_others_do_not() -> None:
 def test_tables_of_more_runs_than_a_package_may_hold_are_refused() -> None:
     of = compiled()
     (made,) = prepared(of, SHAPES[0]).tables
-    long = [
-        None if table is None else replace(table, runs=np.repeat(table.runs, MAX_RUNS_IN_ALL)) for table in made.tables
-    ]
+    count = MAX_RUNS_IN_ALL + 1
+    long = [None if table is None else replace(table, runs=np.repeat(table.runs, count)) for table in made.tables]
     with pytest.raises(ValueError, match=f"more than {MAX_RUNS_IN_ALL}"):
         check_prepared(of.model, [replace(made, tables=tuple(long))])
 

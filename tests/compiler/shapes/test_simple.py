@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import permutations, product
 
 import numpy as np
@@ -33,14 +34,12 @@ def pieces(table: ShapeTable) -> list[Piece]:
     [
         # 3 calls of 10 + 5 computed; results stored: 11 elements and 3 starts of 5
         (TailMode.DISCARD, 5, (10, 1, "discard"), 3 * 15 + 11 + 15),
-        # the same, and four elements are stored again
-        (TailMode.OVERLAP, 5, (6, 5, "overlap"), 3 * 15 + 15 + 15),
         # 11 elements computed, once a length is given
         (TailMode.FULL_RANGE, 0, (10, 1, "full-range"), 3 * 10 + 11 + 3 + 11 + 15),
     ],
 )
 def test_eleven_is_covered_by_fives_in_each_mode(mode: TailMode, low: int, tail: Piece, cycles: float) -> None:
-    """G-8: 5 + 5 + 5 with a surplus of 4 discarded or overlapping, or 5 + 5 + 1."""
+    """G-8: 5 + 5 + 5 with a surplus of 4 discarded, or 5 + 5 + 1."""
     units, cost = units_of([[5]], [[low]]), product_cost([5])
     table = simple_table(units, cost, (11,), (mode,))
     assert pieces(table) == [(0, 5, "exact"), (5, 5, "exact"), tail]
@@ -102,18 +101,31 @@ def test_a_matrix_with_a_vector_moves_the_vector_once_per_strip(shape: tuple[int
     assert_table_holds(table, units, cost)
 
 
-def test_overlap_is_refused_where_results_add_up() -> None:
-    """SHAPE-4: refused by name where an op accumulates or works in place, and never chosen there."""
-    units, cost = units_of([[5]], allows_overlap=False), product_cost([5])
-    with pytest.raises(RequestError, match=r"op Test.*overlap") as caught:
-        simple_table(units, cost, (11,), (TailMode.OVERLAP,))
-    assert caught.value.code == "overlap_refused"
-    assert pieces(simple_table(units, cost, (11,)))[-1][2] == "discard"
-
-
 @pytest.mark.parametrize(
-    ("shape", "mode"), [((3,), TailMode.OVERLAP), ((11,), TailMode.FULL_RANGE), ((11,), TailMode.EXACT)]
+    ("extent", "low", "length", "mode"),
+    [
+        # 3 cycles that a length costs, against a tile of 16 of which 15 or 1 lie outside
+        (16, 0, 33, TailMode.FULL_RANGE),
+        (100, 90, 191, TailMode.TAIL_RANGE),
+        # one or two cycles that lie outside are less than 3; the tail is too short for the unit's range
+        (16, 0, 31, TailMode.DISCARD),
+        (100, 90, 130, TailMode.DISCARD),
+    ],
 )
+def test_each_mode_is_chosen_where_it_is_cheaper_than_the_others(
+    extent: int, low: int, length: int, mode: TailMode
+) -> None:
+    """SHAPE-4: the mode is chosen by cost; a length that is given costs scalar work."""
+    units, cost = units_of([[extent]], [[low]]), product_cost([extent])
+    table = simple_table(units, cost, (length,))
+    assert table.runs["mode"][-1, 0] == mode
+    for other in TailMode:
+        if other not in (mode, TailMode.EXACT):
+            with suppress(RequestError):
+                assert simple_table(units, cost, (length,), (other,)).cost_cycles > table.cost_cycles
+
+
+@pytest.mark.parametrize(("shape", "mode"), [((11,), TailMode.FULL_RANGE), ((11,), TailMode.EXACT)])
 def test_a_mode_that_no_unit_serves_is_refused(shape: tuple[int, ...], mode: TailMode) -> None:
     with pytest.raises(RequestError, match="as demanded") as caught:
         simple_table(units_of([[5]]), product_cost([5]), shape, (mode,))
@@ -146,8 +158,6 @@ def cheapest_grid(units: UnitSet, cost: CallCost, shape: tuple[int, ...]) -> flo
             ways = [[*whole, (extent, tail, 0)]] if tail else [whole]
             if tail and tail >= low:
                 ways.append([*whole, (tail, tail, 1)])
-            if tail and count and units.allows_overlap:
-                ways.append([*whole, (extent, extent, 0)])
             axes.append(ways)
         for ways, order in product(list(product(*axes)), permutations(range(len(shape)))):
             found.append(_grid_cycles(ways, order, cost))

@@ -141,7 +141,7 @@ def test_weights_in_place_that_a_call_needs_nothing_of_have_no_buffer_and_want_n
 def test_what_all_calls_need_each_owner_sends_once_to_all() -> None:
     """Rows are divided, channels are not: a weight's four parts reach four cores by a broadcast each."""
     of = Compiled.of(classifier(), {"rows": (1, 50)}, PROFILES["ring"], verify="none")
-    (program,) = of.programs({"rows": 48})
+    (program,) = of.programs({"rows": 44})
     assert count(program, Opcode.COMPUTE) == 4 * 3
     rows = program.commands[program.commands["opcode"] == Opcode.BROADCAST]
     assert rows["run_bytes"].tolist().count(24 * 10 * 4) == 4

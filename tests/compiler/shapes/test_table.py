@@ -27,15 +27,14 @@ from compiler.shapes.table import (
     expand,
     table_text,
 )
-from compiler.shapes.tails import TailMode
 from compiler.shapes.units import UnitSet
 from tests.compiler.shapes.given import problems, product_cost, units_of
 from tests.compiler.shapes.recount import times_computed
 
 
-def given_table(*, allows_overlap: bool = True) -> ShapeTable:
+def given_table() -> ShapeTable:
     """11 x 10 by units of 4 x 4: four runs, tails of 3 rows and 2 columns discarded."""
-    return simple_table(units_of([[4, 4]], allows_overlap=allows_overlap), product_cost([4, 4], [(0,), (1,)]), (11, 10))
+    return simple_table(units_of([[4, 4]]), product_cost([4, 4], [(0,), (1,)]), (11, 10))
 
 
 def test_a_listing_says_loops_lengths_and_ranges() -> None:
@@ -89,11 +88,6 @@ def _outgrow(runs: Runs) -> None:
     runs["high"][2, 0] = runs["low"][2, 0] = 2
 
 
-def _overlap(runs: Runs) -> None:
-    runs["mode"][2:, 0] = TailMode.OVERLAP
-    runs["start"][2:, 0], runs["length"][2:, 0], runs["stride"][2:, 0] = 7, 4, 4
-
-
 def _unknown(runs: Runs) -> None:
     runs["unit"][0] = 1
 
@@ -113,25 +107,17 @@ def _nowhere(runs: Runs) -> None:
         (_misorder, "call order"),
         (_untie, "not the same"),
         (_outgrow, "does not accept"),
-        (_overlap, "overlaps"),
         (_unknown, "no such unit"),
         (_nowhere, "does not accept"),
     ],
 )
 def test_a_spoilt_table_is_refused(spoil: Callable[[Runs], None], message: str) -> None:
-    table = given_table(allows_overlap=False)
-    check_cover(table, allows_overlap=False)
+    table = given_table()
+    check_cover(table)
     runs = table.runs.copy()
     spoil(runs)
     with pytest.raises(TableError, match=message):
-        check_cover(replace(table, runs=runs), allows_overlap=False)
-
-
-def test_a_declared_overlap_is_accepted() -> None:
-    table = given_table()
-    runs = table.runs.copy()
-    _overlap(runs)
-    check_cover(replace(table, runs=runs), allows_overlap=True)
+        check_cover(replace(table, runs=runs))
 
 
 @pytest.mark.parametrize("run", range(4))
@@ -140,19 +126,19 @@ def test_a_missing_run_is_noticed(run: int) -> None:
     runs = table.runs[[number for number in range(4) if number != run]]
     runs["shared"][0] = 0
     with pytest.raises(TableError, match=r"not covered|not the same"):
-        check_cover(replace(table, runs=runs), allows_overlap=True)
+        check_cover(replace(table, runs=runs))
 
 
 def test_too_many_runs_and_calls_are_refused() -> None:
     table = given_table()
     with pytest.raises(LimitError, match="too many runs"):
-        check_cover(replace(table, runs=table.runs[[0] * (MAX_RUNS + 1)]), allows_overlap=True)
+        check_cover(replace(table, runs=table.runs[[0] * (MAX_RUNS + 1)]))
     runs = table.runs.copy()
     runs["count"][0] = 2**15
     with pytest.raises(LimitError, match="too many calls"):
         expand(replace(table, runs=runs))
     with pytest.raises(TableError, match="the shape is none"):
-        check_cover(replace(table, shape=(MAX_EXTENT + 1, 10)), allows_overlap=True)
+        check_cover(replace(table, shape=(MAX_EXTENT + 1, 10)))
 
 
 @given(problems(ranks=(1, 2, 3), lengths=12), st.data())
@@ -174,20 +160,21 @@ def test_a_table_that_is_accepted_covers_its_shape_whatever_was_changed_in_it(
             runs[name][run, data.draw(st.integers(0, len(shape) - 1))] = value
     changed = replace(table, runs=runs)
     try:
-        check_cover(changed, allows_overlap=True)
+        check_cover(changed)
     except TesseraError:
         return
-    plain, overlapping = times_computed(changed)
-    assert plain.max() <= 1
-    assert (plain + overlapping >= 1).all()
+    assert (times_computed(changed) == 1).all()
 
 
-@pytest.mark.parametrize("name", ["units", "tails", "cost", "table", "simple", "buckets"])
+LOADED = ("units", "tails", "cost", "core_time", "table", "simple", "buckets")
+
+
+@pytest.mark.parametrize("name", LOADED)
 def test_what_a_loader_needs_imports_little(name: str) -> None:
     """No machine code and no documents: numpy, errors, and what stands here too."""
     text = (Path(compiler.shapes.__file__).parent / f"{name}.py").read_text(encoding="utf-8")
     modules = {node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)}
     own = {module for module in modules if module.startswith("compiler")}
-    allowed = {f"compiler.shapes.{other}" for other in ("units", "tails", "cost", "table", "simple", "buckets")}
+    allowed = {f"compiler.shapes.{other}" for other in LOADED}
     assert own <= allowed | {"compiler.errors"}
     assert not any(module.startswith(("numba", "msgspec")) for module in modules)
