@@ -129,8 +129,7 @@ class AddressTables(Part, frozen=True, kw_only=True):
     Each is for a block of output positions, `positions` of them, and the window's `taps`; a core holds one for each
     kind of buffer in which it finds the input, `bytes` together; `read_bytes` are read from DRAM per inference.
     `lines_per_position` are the memory lines that the first channels of a position's taps lie in, on average. `padding`
-    is how padding is read: by `classes` of positions with shortened lists of offsets, which take no memory of their
-    own; `none` if there is no padding.
+    is read by `classes` of positions with shortened lists of offsets, which take no memory of their own.
     """
 
     positions: int

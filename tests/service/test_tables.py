@@ -421,10 +421,10 @@ def test_optimised_tables_survive_the_kill_of_redis(start: Start) -> None:
 def test_what_was_compiled_last_counts_and_goes_with_its_model(start: Start) -> None:
     _, api = start()
     model, first = packaged(api, images())
-    assert ask(api, model, "x:1x3x50x50").status_code == 422
+    assert ask(api, model, "x:1x3x700x50").status_code == 422
     wider = {**RANGES, "h": {"min": 1, "max": 60}, "w": {"min": 1, "max": 60}}
     packaged(api, images(), dims=wider)
-    newest = tables(api, model, "x:1x3x50x50")
+    newest = tables(api, model, "x:1x3x700x50")
     # asking for the first again, whose outcome is known, makes it the newest
     again = api.finished(api.submit(model, "edge4", dims=RANGES, verify="none"))
     assert (again["cached"], again["links"]["package"] != first["links"]["package"]) == (True, True)
