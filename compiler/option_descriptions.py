@@ -145,7 +145,7 @@ DESCRIPTIONS: Final[Mapping[str, Described]] = MappingProxyType(
         ),
         "tables": Described(
             values="a list of shapes",
-            meaning="Up to 64 shapes whose tables are made with the package.",
+            meaning="Up to 64 shapes whose tables are made with the package; `[{}]` for a model of fixed shapes.",
             example='tables=[{"batch": 2}]',
         ),
         "time_limit_s": Described(

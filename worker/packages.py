@@ -48,7 +48,7 @@ def package_outcome(
 ) -> Outcome:
     """The part of a job's outcome for its package: the blob's digest, or the problem that prevented it.
 
-    A static model has one too: the tables of its one shape (SHAPE-9). Shape units that `stored` holds are not made
+    That of a static model holds the tables of its one shape (SHAPE-9). Shape units that `stored` holds are not made
     again. The plan holds in both cases. Raises CompilationCancelledError, StoreUnavailableError.
     """
     try:

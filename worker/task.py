@@ -141,7 +141,9 @@ class Computer:
                     for piece in write(compilation.executable):
                         writer.write(piece)
                     outcome["executable"] = writer.commit()
-            outcome |= package_outcome(source, profile, options, keeper, self.store, self._units_for(lease))
+            # what a static model's package holds is made for those who ask: it costs as much again as a small plan
+            if compilation.plan.ranges or options.tables:
+                outcome |= package_outcome(source, profile, options, keeper, self.store, self._units_for(lease))
         return outcome
 
     def _units_for(self, lease: Lease) -> UnitCache:

@@ -32,7 +32,7 @@ _AGAIN_S: Final = 30
 RESULTS: Final = ("plan", "report", "executable", "outputs", "package")
 _HINTS: Final = {
     "executable": "Its report says why under values.reason",
-    "package": "Compile the model again",
+    "package": "A model of fixed shapes has one if it is compiled with option tables=[{}]",
 }
 _PROBLEM_STATUSES = {"internal_error": 500, "worker_lost": 500, "store_unavailable": 503, "storage_full": 507}
 

@@ -98,5 +98,5 @@ def _no_package(profile: str, reason: str) -> NotFoundError:
         code="no_package",
         stage="shapes",
         actual=printable(profile, 80),
-        hint="Compile the model for this profile",
+        hint="Compile the model for this profile; a model of fixed shapes with option tables=[{}]",
     )

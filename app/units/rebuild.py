@@ -57,7 +57,8 @@ def rebuilt_bundle(library: bytes, profile: Profile, makers: BoundedSemaphore) -
 
 def main() -> int:
     """Write the bundle for the profile and the library value that are the standard input."""
-    from compiler.shapes.unit_bundle import encode_bundle, rebuilt
+    from compiler.shapes.rebuild_units import rebuilt
+    from compiler.shapes.unit_bundle import encode_bundle
     from compiler.shapes.unit_encoding import decode_library
     from compiler.threads import one_thread
 

@@ -21,7 +21,6 @@ from app.units.unit_cache import list_key, use_key, value_key
 from compiler.cache_key import UNIT_FORMAT
 from compiler.errors import RequestError, printable
 from compiler.profile import profile_digest
-from compiler.shapes.shared_libraries import labels_of, unit_keys
 from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
 from compiler.shapes.unit_encoding import DamagedUnitError, decode_library
 
@@ -90,7 +89,7 @@ def _library(context: Context, name: str, record: Record) -> UnitLibrary | None:
     except DamagedUnitError:
         return None
     pipeline: redis.client.Pipeline = context.table_bytes.pipeline(transaction=False)
-    for key in unit_keys(stored):
+    for key in stored.unit_keys:
         pipeline.strlen(value_key(key))
     sizes = cast(list[int], pipeline.execute())
     ids: list[Any] = list(stored.header.get("ids", ()))
@@ -125,7 +124,7 @@ def bundle(context: Context, library_id: str) -> bytes:
         units = context.units.for_owners([context.owner.name])
         values = dict(units.get_many([key]))
         with suppress(DamagedUnitError, KeyError):
-            values |= units.get_many(unit_keys(decode_library(values[key])))
+            values |= units.get_many(decode_library(values[key]).unit_keys)
             return encode_bundle(key, values)
     raise NotFoundError(
         f"there are no shape units {printable(library_id, 80)}",
@@ -155,7 +154,7 @@ def push(context: Context, library_id: str, data: bytes) -> bool:
     if known != given:
         raise _refused("this server builds other units for that routine", "units_differ", "other bytes", "equal bytes")
     if is_new:
-        units.put_many(key, known, labels_of(library))
+        units.put_many(key, known, library.labels)
     units.used({key: len(library.tiles)})
     return is_new
 

@@ -111,7 +111,7 @@ class SharedLibraries:
             values = library_values(candidate, self._profile)
             library = decode_library(values[key])
             if is_ours:
-                self._stored.put_many(key, values, labels_of(library))
+                self._stored.put_many(key, values, library.labels)
         return _library(library, values)
 
 
@@ -133,7 +133,7 @@ def read_libraries(stored: StoredUnits, keys: Sequence[str]) -> dict[str, Librar
     if not keys:
         return {}
     libraries = _decoded(stored, stored.get_many(keys))
-    of_units = {key: unit_keys(library) for key, library in libraries.items()}
+    of_units = {key: library.unit_keys for key, library in libraries.items()}
     wanted = [unit for units in of_units.values() for unit in units]
     values = stored.get_many(wanted) if wanted else {}
     found: dict[str, Library | None] = {}
@@ -146,22 +146,6 @@ def read_libraries(stored: StoredUnits, keys: Sequence[str]) -> dict[str, Librar
             stored.drop_damaged([key, *of_units[key]])
     stored.used({key: len(of_units[key]) for key in found})
     return found
-
-
-def labels_of(library: StoredLibrary) -> dict[str, str]:
-    """What lists show of a library: kinds of ops, signature, element type, size, profile."""
-    return {
-        "op": "+".join(library.kinds),
-        "signature": library.about.signature,
-        "dtype": library.dtype,
-        "size": library.about.size,
-        "profile": library.about.profile,
-    }
-
-
-def unit_keys(library: StoredLibrary) -> list[str]:
-    """The keys of a library's units, in order."""
-    return [unit_key(library.about, tile) for tile in library.tiles]
 
 
 def _decoded(stored: StoredUnits, values: Mapping[str, bytes]) -> dict[str, StoredLibrary]:
@@ -180,7 +164,7 @@ def _decoded(stored: StoredUnits, values: Mapping[str, bytes]) -> dict[str, Stor
 
 
 def _library(library: StoredLibrary, values: Mapping[str, bytes]) -> Library | None:
-    return library_of(library, [values[key] for key in unit_keys(library)]) if library.tiles else None
+    return library_of(library, [values[key] for key in library.unit_keys]) if library.tiles else None
 
 
 def bound(library: Library, routine: CanonicalRoutine, names: Mapping[str, str]) -> Library:

@@ -1,4 +1,4 @@
-"""A library of shape units as one file that travels between hosts without a model, and its proof: building it again.
+"""A library of shape units as one file that travels between hosts without a model; `rebuild_units.py` proves it.
 
 header   8 bytes: magic, format version, number of values
 values   each 4 bytes of length and its bytes: the library's, then its units' in order
@@ -11,14 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from compiler.cache_key import UNIT_FORMAT, library_key
-from compiler.errors import RequestError, TesseraError
-from compiler.ops import OP_KINDS
-from compiler.profile.schema import Profile
-from compiler.shapes.canonical_routine import canonical_routine
-from compiler.shapes.extents import Range
-from compiler.shapes.records import graph_of, whole_numbers
-from compiler.shapes.shared_libraries import Candidate, library_values, unit_keys
-from compiler.shapes.unit_encoding import DamagedUnitError, StoredLibrary, check_value, decode_library
+from compiler.errors import RequestError
+from compiler.shapes.unit_encoding import DamagedUnitError, check_value, decode_library
 
 _MAGIC: Final = b"TSRB"
 _HEAD: Final = struct.Struct("<4sHH")
@@ -26,22 +20,12 @@ _LENGTH: Final = struct.Struct("<I")
 # What a bundle may hold: far more than any library has.
 MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_VALUES: Final = 256
-# What nonsense that passed its checksum may end in.
-_MEANINGLESS: Final = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 
 
 def encode_bundle(library: str, values: Mapping[str, bytes]) -> bytes:
     """The bundle of a library and its units, by key; raises KeyError if one is missing."""
     first = values[library]
-    ordered = [first, *(values[key] for key in unit_keys(decode_library(first)))]
+    ordered = [first, *(values[key] for key in decode_library(first).unit_keys)]
     pieces = [_HEAD.pack(_MAGIC, UNIT_FORMAT, len(ordered))]
     for value in ordered:
         pieces += [_LENGTH.pack(len(value)), value]
@@ -58,7 +42,7 @@ def decode_bundle(data: bytes) -> tuple[str, dict[str, bytes]]:
         library = decode_library(values[0])
         for value in values[1:]:
             check_value(value)
-        keys = unit_keys(library)
+        keys = library.unit_keys
         if len(keys) != len(values) - 1:
             raise DamagedUnitError("units are missing")
     except (DamagedUnitError, struct.error, IndexError) as error:
@@ -87,32 +71,3 @@ def _values(data: bytes) -> list[bytes]:
     if at != len(data):
         raise DamagedUnitError("cut off, or something follows")
     return values
-
-
-def rebuilt(library: StoredLibrary, profile: Profile) -> dict[str, bytes]:
-    """What the compiler itself makes of the routine, size and profile that a library says it is for, by key.
-
-    Raises RequestError for a routine that is none.
-    """
-    header = library.header
-    try:
-        graph = graph_of(header["graph"], 0)
-        ranges = {
-            str(name): Range(low=low, high=high, step=step)
-            for name, (low, high, step) in ((name, whole_numbers(one)) for name, one in header["ranges"].items())
-        }
-        if any(op.kind not in OP_KINDS for op in graph.ops) or any(one.low < 1 for one in ranges.values()):
-            raise ValueError("an op or a range that is none")
-        routine = canonical_routine(graph, range(len(graph.ops)), ranges, header["in_place"])
-        for sized in routine.size_classes:
-            if (routine.signature, sized.text) == (library.about.signature, library.about.size):
-                return library_values(Candidate(sized=sized, about=library.about), profile)
-        raise ValueError("a routine of another signature or size")
-    except (TesseraError, *_MEANINGLESS) as error:
-        raise RequestError(
-            "the units are for a routine that this version of the compiler does not know",
-            code="invalid_units",
-            stage="units",
-            actual=f"{type(error).__name__}: {str(error)[:200]}",
-            hint="Push units that the same version of Tessera made",
-        ) from None

@@ -13,16 +13,18 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from compiler.cache_key import UNIT_FORMAT, LibraryFor
-from compiler.shapes.canonical_routine import Sized
+from compiler.cache_key import UNIT_FORMAT, LibraryFor, unit_key
 from compiler.shapes.number_arrays import ArrayWriter
 from compiler.shapes.records import graph_values, whole_numbers
 from compiler.shapes.routine import Routine
 from compiler.shapes.unit_library import Library, UnitBuffers
 from compiler.shapes.unit_records import buffer_values, buffers_of, cost_of, cost_values
 from compiler.shapes.units import UnitSet
+
+if TYPE_CHECKING:
+    from compiler.shapes.canonical_routine import Sized
 
 _LIBRARY: Final = b"TSRL"
 _UNIT: Final = b"TSRU"
@@ -49,6 +51,22 @@ class StoredLibrary:
     tiles: tuple[Tile, ...]
     header: Mapping[str, Any]
     numbers: memoryview
+
+    @property
+    def unit_keys(self) -> list[str]:
+        """The keys of the units, in order."""
+        return [unit_key(self.about, tile) for tile in self.tiles]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What lists show: kinds of ops, signature, element type, size, profile."""
+        return {
+            "op": "+".join(self.kinds),
+            "signature": self.about.signature,
+            "dtype": self.dtype,
+            "size": self.about.size,
+            "profile": self.about.profile,
+        }
 
 
 def encode_library(about: LibraryFor, sized: Sized, library: Library | None) -> bytes:

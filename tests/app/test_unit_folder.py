@@ -13,7 +13,8 @@ from app.units.unit_folder import UnitFolder
 from compiler.errors import RequestError
 from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
-from compiler.shapes.unit_bundle import decode_bundle, encode_bundle, rebuilt
+from compiler.shapes.rebuild_units import rebuilt
+from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
 from compiler.shapes.unit_encoding import decode_library
 from tests.compiler.shapes.dynamic_networks import encoder_layer, residual_network
 from tests.compiler.shapes.test_canonical_routine import IMAGES, WORDS

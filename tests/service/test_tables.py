@@ -193,7 +193,7 @@ def test_a_table_made_beforehand_is_a_hit_when_it_is_first_asked_for(api: Api) -
 def test_where_there_is_no_package_the_hint_says_how_to_get_one(api: Api, images_model: str) -> None:
     never = ask(api, api.upload(conv_chain(1)), "x:1x8x32x32")
     assert (never.status_code, never.json()["code"]) == (404, "no_package")
-    assert never.json()["hint"] == "Compile the model for this profile"
+    assert "option tables=[{}]" in never.json()["hint"]
     assert ask(api, images_model, "x:1x3x9x9", profile="cluster4x4").json()["code"] == "no_package"
     assert ask(api, images_model, "x:1x3x9x9", profile="nowhere").json()["code"] == "unknown_profile"
     for unknown in ("0" * 64, "no-digest"):
@@ -224,9 +224,14 @@ def test_the_package_of_a_job_is_a_file_with_all_in_it(api: Api, tmp_path: Path)
 
 
 def test_a_static_model_has_the_table_of_its_one_shape(api: Api) -> None:
-    """SHAPE-9: made with the compilation, so that the first answer is a hit; no shape need be given."""
+    """SHAPE-9: made with a compilation that asks for it, so that the first answer is a hit; no shape need be given."""
     model = api.upload(conv_chain(2, channels=7))
-    job = api.finished(api.submit(model, "edge4"))
+    fixed = api.finished(api.submit(model, "edge4"))
+    answer = api.http.get(f"/v1/jobs/{fixed['id']}/package")
+    assert (answer.status_code, answer.json()["code"]) == (404, "no_such_result")
+    assert "option tables=[{}]" in answer.json()["hint"]
+    assert "package" not in fixed["links"]
+    job = api.finished(api.submit(model, "edge4", tables=[{}]))
     found = tables(api, model)
     assert found == tables(api, model, "x:1x7x32x32")
     assert (found["cache"], found["kind"], found["dims"], found["beyond"]) == ("hit", "optimised", {}, [])

@@ -13,6 +13,7 @@ from compiler.shapes.instance import graph_at
 from compiler.shapes.instantiate import simple_tables
 from compiler.shapes.package import read_package
 from compiler.shapes.served import units_with_room
+from compiler.shapes.size_class import size_class
 from tests.compiler.shapes.dynamic import Compiled
 from tests.compiler.shapes.dynamic_networks import encoder_layer
 from tests.models import Model
@@ -56,13 +57,16 @@ def test_no_unit_is_called_for_more_than_its_buffers_hold() -> None:
 def test_what_a_call_takes_whole_is_no_longer_than_when_units_were_made() -> None:
     of = Compiled.of(attention(), {"batch": (1, 3), "length": (1, 17)})
     assert of.misses({"batch": 7, "length": 17}) == []
+    # units are made for the size class of a range
+    assert size_class(17) == 24
+    assert of.misses({"batch": 1, "length": 24}) == []
     with pytest.raises(RequestError) as caught:
-        simple_tables(of.model, {"batch": 1, "length": 18})
+        simple_tables(of.model, {"batch": 1, "length": 25})
     error = caught.value
-    assert (error.code, error.actual) == ("extent_out_of_range", 18)
-    for word in ("'length'", "each call of node", "built for 17"):
+    assert (error.code, error.actual) == ("extent_out_of_range", 25)
+    for word in ("'length'", "each call of node", "built for 24"):
         assert word in error.message
-    assert "up to 18" in str(error.hint)
+    assert "up to 25" in str(error.hint)
 
 
 def attention() -> Model:
