@@ -36,7 +36,7 @@ def in_time(program: Program, profile: Profile, streams: Ints) -> Timeline:
         found = timeline_under(program, demands, streams, urgency)
         orders.append(np.lexsort((emitted, found.issues)).astype(np.int64))
     timelines = (timeline_under(_ordered(program, order), demands.ordered(order)) for order in orders)
-    return min(timelines, key=lambda timeline: timeline.cycles)
+    return min(timelines, key=lambda timeline: timeline.ticks)
 
 
 def as_emitted(program: Program) -> Program:
