@@ -113,5 +113,5 @@ def check_lengths(startups: Ints, durations: Ints, moved: Ints) -> None:
             stage="simulate",
             actual=f"{total / TICKS_PER_CYCLE:.3g} cycles",
             limit=f"{MAX_TICKS / TICKS_PER_CYCLE:.3g} cycles",
-            hint="Make the model or the request smaller, or check the profile for rates and start-ups that are not meant",
+            hint="Make the model or the request smaller, or check the rates and start-ups of the profile",
         )
