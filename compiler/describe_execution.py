@@ -23,11 +23,10 @@ from compiler.ops.op_facts import GraphFacts
 from compiler.profile import Profile
 from compiler.program.lower import LoweredSegment
 from compiler.program.program import Level, Program
-from compiler.program.timing.demands import Ints
 from compiler.program.timing.energy import energy_by_level
 from compiler.program.timing.levels import gathered, moved_by
 from compiler.program.timing.stalls import stalls_of
-from compiler.program.timing.ticks import seconds_of, whole_cycles
+from compiler.program.timing.ticks import Ints, seconds_of, whole_cycles
 from compiler.program.timing.timeline import Timeline
 from compiler.program.timing.touches import Flags
 from compiler.simulator.compare import Comparison

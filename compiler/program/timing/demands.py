@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compiler.cost.rates import copying_bytes_per_cycle, dram_startup_cycles, engine_startup_cycles
 from compiler.errors import InternalError
@@ -36,7 +35,6 @@ from compiler.program.timing.ticks import (
 from compiler.program.timing.work import CallWork, CallWorks
 from compiler.units import element_bytes
 
-Floats = NDArray[np.float64]
 # Above every rate, in steps: that of a command that passes no resource.
 _NO_BOUND: Final = np.iinfo(np.int64).max
 
@@ -206,7 +204,8 @@ def _bounds(offsets: Ints, resources: Ints, weights: Ints, capacities: Ints) -> 
     found = np.full(len(offsets) - 1, _NO_BOUND)
     kinds = np.repeat(np.arange(len(found)), np.diff(offsets))
     np.minimum.at(found, kinds, capacities[resources] // weights)
-    return np.maximum(1, found)
+    result: Ints = np.maximum(1, found)
+    return result
 
 
 def _distinct(keys: Ints) -> tuple[Ints, Ints]:

@@ -15,7 +15,8 @@ import numpy as np
 
 from compiler.profile.schema import Profile
 from compiler.program.program import Program
-from compiler.program.timing.demands import Ints, demands_of
+from compiler.program.timing.demands import demands_of
+from compiler.program.timing.ticks import Ints
 from compiler.program.timing.timeline import Timeline, timeline_of, timeline_under, to_the_end
 
 

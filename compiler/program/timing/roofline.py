@@ -9,13 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.cost.array import Dataflow
 from compiler.profile.schema import Profile
-from compiler.program.timing.demands import Demands, Floats, Ints
-from compiler.program.timing.ticks import TICKS_PER_CYCLE, WEIGHT_BITS
+from compiler.program.timing.demands import Demands
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, WEIGHT_BITS, Ints
 from compiler.program.timing.timeline import Timeline
 from compiler.program.timing.work import CallWork
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

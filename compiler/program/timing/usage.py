@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 
 from compiler.profile.schema import Profile
-from compiler.program.timing.demands import Floats
-from compiler.program.timing.roofline import ideal_cycles
+from compiler.program.timing.roofline import Floats, ideal_cycles
 from compiler.program.timing.ticks import GRAIN_BITS, RATE_BITS, TICKS_PER_CYCLE, WEIGHT_BITS, Ints
 from compiler.program.timing.timeline import Timeline
 
