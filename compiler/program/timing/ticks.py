@@ -42,8 +42,8 @@ LEAST_RATE: Final = 2.0**-14
 
 
 def ticks_of(cycles: float) -> int:
-    """Ticks of a duration in cycles, rounded up; of one too long to be simulated more than MAX_TICKS."""
-    return min(ceil(cycles * TICKS_PER_CYCLE), MAX_TICKS + 1)
+    """Ticks of a duration in cycles, rounded up; of one too long to be simulated twice MAX_TICKS."""
+    return min(ceil(cycles * TICKS_PER_CYCLE), 2 * MAX_TICKS)
 
 
 def whole_cycles(ticks: int) -> int:
@@ -96,7 +96,7 @@ def grains_of_call(ticks: int, steps: int) -> tuple[int, int]:
 def check_lengths(startups: Ints, durations: Ints, moved: Ints) -> None:
     """Raises LimitError for commands that take longer, one after another, or move more than can be simulated.
 
-    startups, durations: ticks, each at most MAX_TICKS + 1. moved: bytes; below zero where they exceed 64 bits.
+    startups, durations: ticks, each at most twice MAX_TICKS. moved: bytes; below zero where they exceed 64 bits.
     """
     most = int(moved.max(initial=0)) if not (moved < 0).any() else 1 << 63
     if most > MAX_BYTES:
