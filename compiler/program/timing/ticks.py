@@ -9,8 +9,8 @@ whole ticks, rates and shares of them down to whole steps. A command moves all i
 the last tick could carry more than what is left, the rest of that tick stays unused.
 
 Bounds, all checked before a program is simulated, keep every product and sum within 64 bits: a program whose commands
-one after another take 2⁶⁰ ticks (10¹⁵ cycles), a command that moves 2⁵⁰ bytes, a rate below 2⁻¹⁴ bytes per cycle (which
-steps would tell to a thousandth only) raise LimitError. A rate above 2²² bytes per cycle counts as that. A command of
+one after another take more than 2⁶⁰ ticks (10¹⁵ cycles), a command that moves more than 2⁵⁰ bytes, a rate below 2⁻¹⁴
+bytes per cycle (which steps would tell to a thousandth only) raise LimitError. A rate above 2²² bytes per cycle counts as that. A command of
 more than 2⁶⁰ grains (64 MiB) is counted in coarser grains of 2ˢ each, s as small as possible, and so is its rate.
 """
 
@@ -87,10 +87,9 @@ def grains_of_bytes(sizes: Ints) -> tuple[Ints, Ints]:
 
 
 def grains_of_call(ticks: int, steps: int) -> tuple[int, int]:
-    """The amount that takes so many ticks at a rate of so many steps, in grains, and s if in grains of 2ˢ."""
-    grains = ticks * steps
-    shift = max(0, grains.bit_length() - AMOUNT_BITS)
-    return -(-grains >> shift), shift
+    """The amount that takes so many ticks at a rate of so many steps, in grains of 2ˢ, and s."""
+    shift = max(0, (ticks * steps).bit_length() - AMOUNT_BITS)
+    return ticks * max(1, steps >> shift), shift
 
 
 def check_lengths(startups: Ints, durations: Ints, moved: Ints) -> None:

@@ -222,7 +222,7 @@ def test_a_call_of_a_million_million_cycles_is_simulated_and_a_longer_program_re
     program, profile = small.builder.build(), chip(**ports)
     alone = timeline_of(program, profile).cycles
     program.tables[0].entries["lengths"][0, 0] = LANES * 10**12
-    assert timeline_of(program, profile).cycles == pytest.approx(10**12 * alone, rel=2e-3)
+    assert timeline_of(program, profile).cycles == 10**12 * alone
     program.tables[0].entries["lengths"][0, 0] = LANES * (MAX_TICKS // TICKS_PER_CYCLE + 4)
     with pytest.raises(LimitError, match="the program takes longer than can be simulated"):
         timeline_of(program, profile)
@@ -265,4 +265,5 @@ def test_amounts_have_at_most_so_many_grains_and_lose_none(sizes: list[int], tic
         assert amount << shift == size << GRAIN_BITS
     amount, shift = grains_of_call(ticks, steps)
     assert amount <= 1 << AMOUNT_BITS
-    assert 0 <= (amount << shift) - ticks * steps < 1 << shift
+    assert amount == ticks * max(1, steps >> shift)
+    assert shift == 0 or steps >> shift == 0 or amount >= 1 << AMOUNT_BITS - 3
