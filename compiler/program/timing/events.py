@@ -22,6 +22,9 @@ from compiler.machine_code import compiled
 NONE: Final = -1
 # Later than every event; more than every rate.
 _NEVER: Final = np.iinfo(np.int64).max
+# A quotient of whole numbers whose sum is below 2⁵³ is never rounded up to the next whole number, so that division of
+# floating-point numbers, several times as fast, gives its whole part exactly.
+_EXACT: Final = 1 << 52
 
 
 @compiled()
@@ -96,11 +99,17 @@ def share(
             users[number] += weights[k]
     open_count = count
     while open_count:
+        kept = 0
         for j in range(used_count):
             number = used[j]
             if users[number]:
-                levels[number] = max(1, left[number] // users[number])
-        least, kept = _NEVER, 0
+                used[kept] = number
+                kept += 1
+                if left[number] < _EXACT:
+                    levels[number] = max(1, int(left[number] / users[number]))
+                else:
+                    levels[number] = max(1, left[number] // users[number])
+        used_count, least, kept = kept, _NEVER, 0
         for j in range(open_count):
             i = unsettled[j]
             level = _NEVER

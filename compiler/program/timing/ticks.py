@@ -10,8 +10,9 @@ the last tick could carry more than what is left, the rest of that tick stays un
 
 Bounds, all checked before a program is simulated, keep every product and sum within 64 bits: a program whose commands
 one after another take more than 2⁶⁰ ticks (10¹⁵ cycles), a command that moves more than 2⁵⁰ bytes, a rate below 2⁻¹⁴
-bytes per cycle (which steps would tell to a thousandth only) raise LimitError. A rate above 2²² bytes per cycle counts as that. A command of
-more than 2⁶⁰ grains (64 MiB) is counted in coarser grains of 2ˢ each, s as small as possible, and so is its rate.
+bytes per cycle (which steps would tell to a thousandth only) raise LimitError. A rate above 2²² bytes per cycle counts
+as that. A command of more than 2⁶⁰ grains (64 MiB) is counted in coarser grains of 2ˢ each, s as small as possible, and
+so is its rate.
 """
 
 from __future__ import annotations

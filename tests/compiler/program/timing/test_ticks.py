@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import ceil
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -216,7 +216,7 @@ def test_what_ends_at_one_tick_ends_in_the_order_of_the_program() -> None:
 
 
 @pytest.mark.parametrize("ports", [{}, {"bytes_per_cycle": 16, "ports": "shared"}])
-def test_a_call_of_a_million_million_cycles_is_simulated_and_a_longer_program_refused(ports: dict[str, object]) -> None:
+def test_a_call_of_a_million_million_cycles_is_simulated_and_a_longer_program_refused(ports: dict[str, Any]) -> None:
     small = Small()
     small.call(CORE0, NRAM0, (), elements=LANES)
     program, profile = small.builder.build(), chip(**ports)
