@@ -65,6 +65,17 @@ def _drop(times: Any, keys: Any, count: int) -> int:
 
 
 @compiled()
+def _ticks_of(rest: int, rate: int) -> int:
+    """Ticks until so much has moved, rounded up: a floating-point quotient, put right in whole numbers."""
+    ticks = int(rest / rate)
+    while ticks * rate < rest:
+        ticks += 1
+    while (ticks - 1) * rate >= rest:
+        ticks -= 1
+    return ticks
+
+
+@compiled()
 def share(
     kinds: Any,
     own: Any,
@@ -261,7 +272,7 @@ def run_events(
                 if rate != rates[i]:
                     rest[i] -= rates[i] * (now - since[i])
                     rates[i], since[i] = rate, now
-                    due[i] = now + (rest[i] + rate - 1) // rate
+                    due[i] = now + _ticks_of(rest[i], rate)
                 soonest = min(soonest, due[i])
             is_new = False
         if soonest == _NEVER and not events:
