@@ -31,9 +31,21 @@ def target_of(wait: Position, position: Position, stage: int) -> Position:
     return wait._replace(iteration=position.iteration + stage + wait.iteration)
 
 
-def program_of(found: Looped, name: str = "spike") -> Program:
+def firsts_of(found: Looped) -> Program:
+    """The first command of every statement, in the order of statements, without waits: what each of them takes."""
+    order = []
+    for statement in found.statements:
+        local = tuple(run.first for run in statement.runs)
+        order.append((Position(0, 0, 0, 0), statement.queue, statement, local))
+    return _program(found, order, has_waits=False)
+
+
+def program_of(found: Looped) -> Program:
     """The expanded program."""
-    order = expanded(found)
+    return _program(found, expanded(found), has_waits=True)
+
+
+def _program(found: Looped, order: list[Instance], *, has_waits: bool) -> Program:
     context = found.actions.context
     positions: dict[int, list[Position]] = defaultdict(list)
     numbers: dict[int, list[int]] = defaultdict(list)
@@ -66,7 +78,7 @@ def program_of(found: Looped, name: str = "spike") -> Program:
                 bindings.append((operand, place, values[at], (*starts, *rest), (*lengths, *rest), (*strides, *rest)))
                 at += 1 + len(lengths)
         its = set()
-        for wait in statement.waits:
+        for wait in statement.waits if has_waits else ():
             past = bisect_left(positions[wait.queue], target_of(wait.position, position, statement.stage)._replace(
                 place=wait.position.place + 1
             ))
@@ -82,7 +94,7 @@ def program_of(found: Looped, name: str = "spike") -> Program:
     )
     machine = context.machine
     return Program(
-        name=name,
+        name="spike",
         places=machine.places,
         queues=machine.queues,
         steps=steps,

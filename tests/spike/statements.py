@@ -17,10 +17,8 @@ from tests.spike.actions import Action, Family, FlatActions, Unit
 
 # The longest period of a run: more is listed tile by tile (SCHED-2).
 PERIODS: Final = (1, 2, 3, 4)
-# How many tiles back a wait may look before it waits for all of them.
-REACH: Final = 3
 # Rounds looked at for the distances of waits.
-_SAMPLES: Final = 64
+_SAMPLES: Final = 96
 
 
 class Run(NamedTuple):
@@ -56,8 +54,8 @@ class Wait(NamedTuple):
 class Statement:
     """A command for all tiles of one core whose counters lie in `runs`; `unit` None: once, before the first tile.
 
-    `stage`: 1 if it runs an iteration ahead of its tile. Numbers of a tile are `base` plus a coefficient for each place
-    in a run.
+    `stage`: how many iterations ahead of its tile it runs. Numbers of a tile are `base` plus a coefficient for each
+    place in a run.
     """
 
     queue: int
@@ -299,7 +297,7 @@ def looped(actions: FlatActions) -> Looped:
                     )
             listed += prober.listed
     _order(actions, statements)
-    return Looped(actions=actions, statements=statements, iterations=range(-1, len(actions.rounds)), listed=listed)
+    return Looped(actions=actions, statements=statements, iterations=range(-max([1, *(s.stage for s in statements)]), len(actions.rounds)), listed=listed)
 
 
 _Part = tuple[tuple[Run, ...], _Cell, tuple[tuple[int, ...], ...]]
@@ -365,20 +363,12 @@ def _order(actions: FlatActions, statements: list[Statement]) -> None:
         if not family.ahead:
             continue
         rank += 1
-        earliest = (-1, rank)
-        for other in families:
-            distance = least.get((other, number))
-            if distance is None or families[other].before:
-                continue
-            if stages[other]:
-                if distance == 0:
-                    earliest = max(earliest, (orders[other][0], rank))
-            elif distance == 0:
-                break
-            elif distance == 1:
-                earliest = max(earliest, (other, rank))
-        else:
-            stages[number], orders[number] = 1, earliest
+        mine = {f: d for f in families if (d := least.get((f, number))) is not None and not families[f].before}
+        # as many tiles ahead as what it waits for lets it: then behind that, else at the begin of an iteration
+        stage = min([d + stages[f] for f, d in mine.items()], default=1)
+        if stage:
+            close = [orders[f][0] for f, d in mine.items() if d + stages[f] == stage]
+            stages[number], orders[number] = stage, (max(close, default=-1), rank)
     by_node: dict[_Node, list[tuple[_Node, int]]] = defaultdict(list)
     for (before, after), distance in distances.items():
         if before[1] != after[1]:
@@ -389,7 +379,7 @@ def _order(actions: FlatActions, statements: list[Statement]) -> None:
         for (family, queue), distance in by_node[statement.family, statement.queue]:
             if families[family].before:
                 continue
-            position = Position(-distance - stages[family], *orders[family], 1 << 30)
+            position = Position(-distance - stages[family], *orders[family], _LAST)
             latest[queue] = max(latest.get(queue, position), position)
         for queue, place in inside.get((statement.family, statement.queue, statement.place), {}).items():
             position = Position(-statement.stage, *statement.order, place)
@@ -398,14 +388,22 @@ def _order(actions: FlatActions, statements: list[Statement]) -> None:
         for (family, queue), _ in by_node[statement.family, statement.queue]:
             # what is done once is waited for where it stands
             if families[family].before:
-                waits.append(Wait(queue, Position(ENTRY, *orders[family], 1 << 30)))
+                waits.append(Wait(queue, Position(ENTRY, *orders[family], _LAST)))
         if families[statement.family].before:
             waits = [w for w in waits if w.position.iteration <= ENTRY or w.position.order == statement.order[0]]
         statement.waits = tuple(waits)
 
 
+# Behind all actions of a family.
+_LAST: Final = 1 << 30
 # The iteration of waits for what is done once, before all tiles.
 ENTRY: Final = -(1 << 40)
+
+
+def reach_of(actions: FlatActions) -> int:
+    """How many tiles back a wait may look before it waits for all before: two buffers' worth of channel slices."""
+    slices = [its.counts[actions.channels] for its in actions.units.values() if actions.channels > 0]
+    return 2 * max(slices, default=1) + 2
 
 
 def _conflicts(
@@ -415,71 +413,86 @@ def _conflicts(
 
     The second: inside a family, by (family, queue, place), the last place on another queue that comes before it.
     """
-    before = [family for family in actions.families if family.before]
-    after = [family for family in actions.families if not family.before]
-    rounds = _samples(actions, statements)
+    entry = {family.number for family in actions.families if family.before}
+    reach = reach_of(actions)
     inside: dict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
-    touched: dict[int, dict[_Node, set[Any]]] = {}
+    touched: dict[int, _Touched] = {}
 
-    def touches(number: int) -> dict[_Node, set[Any]]:
+    def touches(number: int) -> _Touched:
         if number not in touched:
-            found: dict[_Node, set[Any]] = defaultdict(set)
-            for family in before if number < 0 else after:
-                known: list[tuple[int, set[Any]]] = []
-                for place, action in enumerate(actions.at(family, number)):
-                    mine = set(action.touches)
-                    for other, (queue, its) in enumerate(known):
-                        if queue != action.queue and _meet(its, mine):
-                            latest = inside[family.number, action.queue, place]
-                            latest[queue] = max(latest.get(queue, 0), other)
-                    known.append((action.queue, mine))
-                    found[family.number, action.queue] |= mine
-            touched[number] = found
+            touched[number] = _touched(actions, number, inside)
         return touched[number]
 
     distances: dict[tuple[_Node, _Node], int] = {}
-    union: dict[_Node, set[Any]] = defaultdict(set)
-    for number in rounds:
+    union: dict[int, dict[_Node, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    for number in _samples(actions, statements):
         mine = touches(number)
-        for distance in range(REACH):
-            if number - distance < 0:
-                break
-            for one, its in touches(number - distance).items():
-                for other, those in mine.items():
-                    if (distance == 0 and one[0] >= other[0]) or distances.get((one, other), REACH) <= distance:
-                        continue
-                    if _meet(its, those):
-                        distances[one, other] = distance
-        for node, found in mine.items():
-            union[node] |= found
-    for node, found in touches(-1).items():
-        union[node] |= found
-    for one, its in union.items():
-        for other, those in union.items():
-            if (one, other) not in distances and (one != other) and _meet(its, those):
-                entry = {f.number for f in before}
+        for distance in range(min(reach, number + 1)):
+            for place, nodes in touches(number - distance).items():
+                for other, those in mine.get(place, {}).items():
+                    for one, its in nodes.items():
+                        if distance == 0 and one[0] >= other[0]:
+                            continue
+                        if distances.get((one, other), reach) > distance and _meet(its, those):
+                            distances[one, other] = distance
+    for found in touched.values():
+        _add(union, found)
+    _add(union, touches(-1))
+    for nodes in union.values():
+        for one, its in nodes.items():
+            for other, those in nodes.items():
+                if (one, other) in distances or one == other or not _meet(its, those):
+                    continue
                 if one[0] in entry and (other[0] not in entry or one[0] < other[0]):
                     distances[one, other] = 0
                 elif one[0] not in entry and other[0] not in entry:
-                    distances[one, other] = REACH
+                    distances[one, other] = reach
     return distances, inside
 
 
+# By place what each node touches there.
+_Touched = dict[int, dict[_Node, set[Any]]]
+
+
+def _add(union: _Touched, found: _Touched) -> None:
+    for place, nodes in found.items():
+        for node, its in nodes.items():
+            union[place][node] |= its
+
+
+def _touched(actions: FlatActions, number: int, inside: dict[tuple[int, int, int], dict[int, int]]) -> _Touched:
+    """What all families touch in a round; notes in `inside` what comes before what within one of them."""
+    found: _Touched = defaultdict(lambda: defaultdict(set))
+    for family in actions.families:
+        known: list[tuple[int, set[Any]]] = []
+        for place, action in enumerate(actions.at(family, number)):
+            whole = set(action.touches)
+            for other, (queue, its) in enumerate(known):
+                if queue != action.queue and {t[0] for t in its} & {t[0] for t in whole}:
+                    both = [({t[1:] for t in its if t[0] == p}, {t[1:] for t in whole if t[0] == p}) for p, *_ in its]
+                    if any(_meet(a, b) for a, b in both):
+                        latest = inside[family.number, action.queue, place]
+                        latest[queue] = max(latest.get(queue, 0), other)
+            known.append((action.queue, whole))
+            for touch in action.touches:
+                found[touch[0]][family.number, action.queue].add(touch[1:])
+    return found
+
+
 def _meet(some: set[Any], others: set[Any]) -> bool:
-    for place, low, high, is_write in some:
-        for its_place, its_low, its_high, its_write in others:
-            if place == its_place and (is_write or its_write) and low < its_high and its_low < high:
+    for low, high, is_write in some:
+        for its_low, its_high, its_write in others:
+            if (is_write or its_write) and low < its_high and its_low < high:
                 return True
     return False
 
 
 def _samples(actions: FlatActions, statements: list[Statement]) -> list[int]:
-    """Rounds at which something begins, and the two after these."""
-    found = set()
-    for statement in statements:
-        if statement.unit is not None:
-            first = statement.unit.lag + statement.unit.number([run.first for run in statement.runs])
-            found |= {first, first + 1, first + 2}
-    numbers = sorted(number for number in found if number < len(actions.rounds))
-    step = -(-len(numbers) // _SAMPLES)
-    return numbers[:: step or 1]
+    """Rounds at which something begins, goes on or ends along some axis: the ones with most of that first."""
+    found: dict[int, int] = defaultdict(int)
+    for runs, unit in {(s.runs, s.unit) for s in statements if s.unit is not None}:
+        for local in product(*({run.first, run.first + run.step * (run.count - 1)} for run in runs)):
+            found[unit.lag + unit.number(local)] += 1
+            found[unit.lag + unit.number(local) + 1] += 1
+    numbers = sorted(found, key=lambda number: (-found[number], number))
+    return [number for number in numbers if number < len(actions.rounds)][:_SAMPLES]
