@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 from compiler.ops.op_facts import GraphFacts, OpFacts
@@ -340,12 +340,27 @@ class FlatActions:
         found = self._known.get(key)
         if found is None:
             self.recorder.actions = []
-            # who loads and sends what several cores need: a fixed one for each family
-            self.lowering._loaders = family.number
+            self.lowering._loaders = family.number + self._sharing * self._turn(number)
             jobs = self.rounds[number] if number >= 0 else [(u, dict(self.index(u, (0,) * len(self.axes)))) for u in self.units]
             family.emit(jobs)
             found = self._known[key] = self.recorder.actions
         return found
+
+    @property
+    def _sharing(self) -> int:
+        """How many cores load parts of what several need."""
+        profile = self.lowering.profile
+        engine = profile.engines.iodma
+        return 1 if engine is None else min(len(self.units), ceil(profile.dram_bytes_per_cycle / engine.bytes_per_cycle))
+
+    def _turn(self, number: int) -> int:
+        """The innermost counter of a round's tiles: by it cores take turns at loading and sending what several need."""
+        if number < 0:
+            return 0
+        unit, index = self.rounds[number][0]
+        its = self.units[unit]
+        locals_ = [i - first for i, first in zip(index.values(), its.firsts, strict=True)]
+        return next((i for i, count in reversed(list(zip(locals_, its.counts, strict=True))) if count > 1), 0)
 
     def _bring(self, name: str, jobs: list[Job]) -> None:
         lowering = self.lowering

@@ -17,7 +17,7 @@ from compiler.profile.schema import Profile
 from compiler.program.program import Program
 from compiler.program.timing.demands import Demands, demands_of
 from tests.spike.expand import target_of
-from tests.spike.statements import Looped, Position, Statement
+from tests.spike.statements import Looped, Position, Statement, reach_of
 from tests.spike.walks import Walks
 
 TICKS: Final = 1024
@@ -112,6 +112,7 @@ class Statements:
         self._loads = loads
         self.at = {queue: (found.iterations.start, 0) for queue in self.engines}
         self._stop = found.iterations.stop
+        self.reach = reach_of(found.actions) + max((s.stage for s in found.statements), default=0)
         for queue in self.engines:
             self._skip(queue)
 
@@ -279,11 +280,19 @@ class Loop:
         found = [p.iteration for q in self.engines if (p := self.source.progress(q, self.engines)) is not None]
         return min(found, default=None)
 
+    def _is_late(self, queue: int, first: int) -> bool:
+        """True for an engine that waits for an iteration that is far off."""
+        engine, (iteration, _) = self.engines[queue], self.source.at[queue]
+        is_idle = engine.issued is None and engine.active is None
+        return is_idle and first + 2 * self.source.reach < iteration < self.source.walks.iterations.stop
+
     def _state(self, first: int) -> Any:
         found = []
         for queue, engine in self.engines.items():
             iteration, place = self.source.at[queue]
-            entry: list[Any] = [iteration - first, place]
+            entry: list[Any] = [iteration - first, place] if iteration < self.source.walks.iterations.stop else []
+            if self._is_late(queue, first):
+                entry = [iteration, place]
             if engine.issued is not None:
                 its = engine.issued
                 entry += [its.position.iteration - first, its.position[1:], max(0, its.ready - self.now)]
@@ -299,11 +308,16 @@ class Loop:
         found = states.setdefault(self._state(first), [])
         walks = self.source.walks
         # engines that are ahead have to find the same as before, too
-        ahead = max(at - first for at, _ in self.source.at.values()) + 1
+        stop = walks.iterations.stop
+        at = {q: i for q, (i, _) in self.source.at.items() if i < stop}
+        late = {q: i for q, i in at.items() if self._is_late(q, first)}
+        ahead = max((i - first for q, i in at.items() if q not in late), default=0) + 1
+        # what has not begun yet stays where it is
+        room = min((i - first - ahead - self.source.reach for i in late.values()), default=stop)
         shift = ticks = period = 0
         for before, then in found:
             length = first - before
-            count = walks.repeats(before, length) - -(-ahead // length) - 1
+            count = min(walks.repeats(before, length) - -(-ahead // length) - 1, room // length)
             if count * length > shift:
                 shift, ticks, period = count * length, count * (self.now - then), length
         found.append((first, self.now))
@@ -313,7 +327,7 @@ class Loop:
         self.now += ticks
         for queue, engine in self.engines.items():
             iteration, place = self.source.at[queue]
-            if iteration < walks.iterations.stop:
+            if iteration < stop and queue not in late:
                 self.source.at[queue] = iteration + shift, place
             for command in (engine.issued, engine.active):
                 if command is not None:
