@@ -18,15 +18,17 @@ from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Held, Machine, is_empty, machine_of
 from compiler.program.flat import FlatLowering
 from compiler.program.moves import moves_of
-from compiler.program.program import Opcode
+from compiler.program.program import OUTPUT, Opcode
 from compiler.program.rounds import Job
 from compiler.program.slots import Slot
 from compiler.tiling.tiled import TiledGroup
 
 # Byte offset of the second buffer, and the counter that chooses between the two: a coefficient per axis, a constant.
 Ring = tuple[int, tuple[int, ...], int]
-# Place, first byte, one past the last, and whether it is written.
-Touch = tuple[int, int, int, bool]
+# Counts and byte strides, bytes one after another among them.
+Dims = tuple[tuple[int, int], ...]
+# Place, whether it is written, the first byte, and the other bytes.
+Touch = tuple[int, bool, int, Dims]
 
 
 class UnsupportedError(Exception):
@@ -69,11 +71,15 @@ class Recorder:
         del is_ahead
         start, read_ring = self._address(source.slot, source.at(box))
         to, write_ring = self._address(target.slot, target.at(box))
-        touches = _touches((source.slot,), (target.slot, *also))
         for runs, skip, jump in moves_of(lengths(box), source.strides, target.strides, element_bytes):
             places = (source.slot.place, target.slot.place, 1 + len(also))
             key = ("copy", int(opcode), queue, self.step, *places, runs, read_ring, write_ring)
-            self.actions.append(Action(queue, key, (start + skip, to + jump), touches))
+            run, counts, strides, jumps = runs
+            first, second = source.at(box) + skip, target.at(box) + jump
+            dims = _dims((*counts, run), (*jumps, 1))
+            touches = [(slot.place, True, second, dims) for slot in (target.slot, *also)]
+            touches.append((source.slot.place, False, first, _dims((*counts, run), (*strides, 1))))
+            self.actions.append(Action(queue, key, (start + skip, to + jump), _on_chip(touches)))
 
     def call(
         self,
@@ -86,14 +92,18 @@ class Recorder:
         opcode: Opcode = Opcode.COMPUTE,
     ) -> None:
         """A call, as `Emitter.call` has it."""
+        del reads, writes
         box, rest = self.tables(table, entry)
-        numbers, bound = [start for start, _ in box], []
+        numbers, bound, touches = [start for start, _ in box], [], []
         for operand, held in operands:
             address, ring = self._address(held.slot, held.at(held.box))
             numbers += [address, *(start for start, _ in held.box)]
             bound.append((operand, held.slot.place, lengths(held.box), held.strides, ring))
+            element = min((stride for stride in held.strides if stride > 0), default=1)
+            dims = _dims((*lengths(held.box), element), (*held.strides, 1))
+            touches.append((held.slot.place, operand == OUTPUT, held.at(held.box), dims))
         key = ("call", int(opcode), queue, self.step, table, lengths(box), rest, tuple(bound))
-        self.actions.append(Action(queue, key, tuple(numbers), _touches(reads, writes)))
+        self.actions.append(Action(queue, key, tuple(numbers), _on_chip(touches)))
 
     def _address(self, slot: Slot, address: int) -> tuple[int, Ring | None]:
         """The address in the first of two buffers, and which counter chooses between them."""
@@ -104,10 +114,12 @@ class Recorder:
         return address - slot.address + first.address, ring
 
 
-def _touches(reads: Sequence[Slot], writes: Sequence[Slot]) -> tuple[Touch, ...]:
-    both = [(slot, False) for slot in reads] + [(slot, True) for slot in writes]
-    found = ((s.place, s.address, s.address + s.size_bytes, is_write) for s, is_write in both if s.place)
-    return tuple(dict.fromkeys(found))
+def _dims(counts: Sequence[int], strides: Sequence[int]) -> Dims:
+    return tuple((c, s) for c, s in zip(counts, strides, strict=True) if c > 1)
+
+
+def _on_chip(touches: Sequence[Touch]) -> tuple[Touch, ...]:
+    return tuple(touch for touch in dict.fromkeys(touches) if touch[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

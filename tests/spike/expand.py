@@ -9,7 +9,7 @@ import numpy as np
 
 from compiler.ir.graph import MAX_AXES
 from compiler.program.program import BINDING, CALL, COMMAND, Program, Step
-from tests.spike.statements import ENTRY, Looped, Position, Statement, instances
+from tests.spike.statements import ENTRY, Looped, Position, Statement
 
 Instance = tuple[Position, int, Statement, tuple[int, ...]]
 
@@ -17,17 +17,15 @@ Instance = tuple[Position, int, Statement, tuple[int, ...]]
 def expanded(found: Looped) -> list[Instance]:
     """All commands with their positions, in an order in which each comes after what it waits for."""
     result = []
-    for queue, statements in found.by_queue().items():
-        for iteration in found.iterations:
-            for statement, local, position in instances(statements, iteration):
-                result.append((position, queue, statement, local))
+    for statement in found.statements:
+        result += [(position, statement.queue, statement, local) for position, local in found.instances(statement)]
     return sorted(result, key=lambda entry: (entry[0], entry[1]))
 
 
-def target_of(wait: Position, position: Position, stage: int) -> Position:
-    """The position that an instance at a position waits for."""
+def target_of(wait: Position, position: Position, stage: int, start: int) -> Position:
+    """The position that an instance at a position waits for; `start`: the first iteration."""
     if wait.iteration <= ENTRY:
-        return wait._replace(iteration=-1)
+        return wait._replace(iteration=start)
     return wait._replace(iteration=position.iteration + stage + wait.iteration)
 
 
@@ -36,7 +34,7 @@ def firsts_of(found: Looped) -> Program:
     order = []
     for statement in found.statements:
         local = tuple(run.first for run in statement.runs)
-        order.append((Position(0, 0, 0, 0), statement.queue, statement, local))
+        order.append((Position(0, 0, 0), statement.queue, statement, local))
     return _program(found, order, has_waits=False)
 
 
@@ -79,9 +77,8 @@ def _program(found: Looped, order: list[Instance], *, has_waits: bool) -> Progra
                 at += 1 + len(lengths)
         its = set()
         for wait in statement.waits if has_waits else ():
-            past = bisect_left(positions[wait.queue], target_of(wait.position, position, statement.stage)._replace(
-                place=wait.position.place + 1
-            ))
+            target = target_of(wait.position, position, statement.stage, found.iterations.start)
+            past = bisect_left(positions[wait.queue], target._replace(place=target.place + 1))
             if past:
                 its.add(numbers[wait.queue][past - 1])
         waits += sorted(its)

@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from tests.spike.actions import Action, Family, FlatActions, Unit
 
+# The iteration of waits for what is done once, before all tiles.
+ENTRY: Final = -(1 << 40)
 # The longest period of a run: more is listed tile by tile (SCHED-2).
 PERIODS: Final = (1, 2, 3, 4)
-# Rounds looked at for the distances of waits.
-_SAMPLES: Final = 96
 
 
 class Run(NamedTuple):
@@ -35,16 +35,15 @@ class Run(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where in an engine's loop a command stands: its iteration and its order there."""
+    """Where in an engine's loop a command stands: its iteration, its order there, its place in its family."""
 
     iteration: int
     order: int
-    rank: int
     place: int
 
 
 class Wait(NamedTuple):
-    """That an engine has gone past a position: `iteration` is relative to the tile's round."""
+    """That an engine has gone past a position, whose iteration counts from the tile's round."""
 
     queue: int
     position: Position
@@ -67,7 +66,7 @@ class Statement:
     coefficients: tuple[tuple[int, ...], ...]
     place: int
     stage: int = 0
-    order: tuple[int, int] = (0, 0)
+    order: int = 0
     waits: tuple[Wait, ...] = ()
 
     def numbers(self, local: Sequence[int]) -> tuple[int, ...] | None:
@@ -114,7 +113,10 @@ def _offset(ring: Any, local: Sequence[int]) -> int:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Looped:
-    """A group's statements by queue in their order, and the iterations from the first to one past the last."""
+    """A group's statements, and the iterations from the first to one past the last.
+
+    What is done once is done in the first iteration. `listed`: products of runs that had to be cut tile by tile.
+    """
 
     actions: FlatActions
     statements: list[Statement]
@@ -128,25 +130,15 @@ class Looped:
             found[statement.queue].append(statement)
         return dict(sorted(found.items()))
 
-
-def instances(statements: Sequence[Statement], iteration: int) -> Iterator[tuple[Statement, tuple[int, ...], Position]]:
-    """What an engine does in one iteration: statements, counters, positions."""
-    for statement in statements:
-        number = iteration + statement.stage
-        position = Position(iteration, *statement.order, statement.place)
+    def instances(self, statement: Statement) -> Iterator[tuple[Position, tuple[int, ...]]]:
+        """The positions and counters at which a statement runs."""
         unit = statement.unit
         if unit is None:
-            if iteration == -1:
-                yield statement, (), position
-            continue
-        number -= unit.lag
-        if number < 0:
-            continue
-        local = unit.local(number)
-        if unit.number(local) != number:
-            continue
-        if all(run.place(value) >= 0 for run, value in zip(statement.runs, local, strict=True)):
-            yield statement, local, position
+            yield Position(self.iterations.start, statement.order, statement.place), ()
+            return
+        for local in product(*(range(r.first, r.first + r.step * r.count, r.step) for r in statement.runs)):
+            number = unit.lag + unit.number(local) - statement.stage
+            yield Position(number, statement.order, statement.place), local
 
 
 # --- from families to statements ------------------------------------------------------------------------------------------
@@ -255,8 +247,8 @@ def _with_period(lines: list[list[_Cell]], count: int, period: int) -> list[Run]
     return sorted(found)
 
 
-def looped(actions: FlatActions) -> Looped:
-    """All statements of a group, with their order and waits."""
+def statements_of(actions: FlatActions) -> Looped:
+    """All statements of a group, in the order of their families and without waits."""
     statements: list[Statement] = []
     listed = 0
     for family in actions.families:
@@ -296,8 +288,7 @@ def looped(actions: FlatActions) -> Looped:
                         )
                     )
             listed += prober.listed
-    _order(actions, statements)
-    return Looped(actions=actions, statements=statements, iterations=range(-max([1, *(s.stage for s in statements)]), len(actions.rounds)), listed=listed)
+    return Looped(actions=actions, statements=statements, iterations=range(len(actions.rounds)), listed=listed)
 
 
 _Part = tuple[tuple[Run, ...], _Cell, tuple[tuple[int, ...], ...]]
@@ -338,161 +329,3 @@ def _joined(one: _Part, other: _Part, axis: int) -> _Part | None:
         return None
     run = Run(mine.first, step, mine.count + its.count)
     return (*runs[:axis], run, *runs[axis + 1 :]), base, (*coefficients[:axis], change, *coefficients[axis + 1 :])
-
-
-# --- order and waits ------------------------------------------------------------------------------------------------------
-
-_Node = tuple[int, int]  # family, queue
-
-
-def _order(actions: FlatActions, statements: list[Statement]) -> None:
-    """Say at which place of an iteration each statement stands, and what it waits for."""
-    distances, inside = _conflicts(actions, statements)
-    families = {family.number: family for family in actions.families}
-    least: dict[tuple[int, int], int] = {}
-    for (before, after), distance in distances.items():
-        pair = before[0], after[0]
-        least[pair] = min(least.get(pair, distance), distance)
-    orders: dict[int, tuple[int, int]] = {f: (f, 0) for f in families}
-    stages = dict.fromkeys(families, 0)
-    rank = 0
-    for number, family in families.items():
-        if family.before:
-            orders[number] = (len(families) + number, 0)
-            continue
-        if not family.ahead:
-            continue
-        rank += 1
-        mine = {f: d for f in families if (d := least.get((f, number))) is not None and not families[f].before}
-        # as many tiles ahead as what it waits for lets it: then behind that, else at the begin of an iteration
-        stage = min([d + stages[f] for f, d in mine.items()], default=1)
-        if stage:
-            close = [orders[f][0] for f, d in mine.items() if d + stages[f] == stage]
-            stages[number], orders[number] = stage, (max(close, default=-1), rank)
-    by_node: dict[_Node, list[tuple[_Node, int]]] = defaultdict(list)
-    for (before, after), distance in distances.items():
-        if before[1] != after[1]:
-            by_node[after].append((before, distance))
-    for statement in statements:
-        statement.order, statement.stage = orders[statement.family], stages[statement.family]
-        latest: dict[int, Position] = {}
-        for (family, queue), distance in by_node[statement.family, statement.queue]:
-            if families[family].before:
-                continue
-            position = Position(-distance - stages[family], *orders[family], _LAST)
-            latest[queue] = max(latest.get(queue, position), position)
-        for queue, place in inside.get((statement.family, statement.queue, statement.place), {}).items():
-            position = Position(-statement.stage, *statement.order, place)
-            latest[queue] = max(latest.get(queue, position), position)
-        waits = [Wait(queue, position) for queue, position in sorted(latest.items())]
-        for (family, queue), _ in by_node[statement.family, statement.queue]:
-            # what is done once is waited for where it stands
-            if families[family].before:
-                waits.append(Wait(queue, Position(ENTRY, *orders[family], _LAST)))
-        if families[statement.family].before:
-            waits = [w for w in waits if w.position.iteration <= ENTRY or w.position.order == statement.order[0]]
-        statement.waits = tuple(waits)
-
-
-# Behind all actions of a family.
-_LAST: Final = 1 << 30
-# The iteration of waits for what is done once, before all tiles.
-ENTRY: Final = -(1 << 40)
-
-
-def reach_of(actions: FlatActions) -> int:
-    """How many tiles back a wait may look before it waits for all before: two buffers' worth of channel slices."""
-    slices = [its.counts[actions.channels] for its in actions.units.values() if actions.channels > 0]
-    return 2 * max(slices, default=1) + 2
-
-
-def _conflicts(
-    actions: FlatActions, statements: list[Statement]
-) -> tuple[dict[tuple[_Node, _Node], int], dict[tuple[int, int, int], dict[int, int]]]:
-    """By pairs of (family, queue) that touch common bytes, one of them writing: how many tiles lie between the two.
-
-    The second: inside a family, by (family, queue, place), the last place on another queue that comes before it.
-    """
-    entry = {family.number for family in actions.families if family.before}
-    reach = reach_of(actions)
-    inside: dict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
-    touched: dict[int, _Touched] = {}
-
-    def touches(number: int) -> _Touched:
-        if number not in touched:
-            touched[number] = _touched(actions, number, inside)
-        return touched[number]
-
-    distances: dict[tuple[_Node, _Node], int] = {}
-    union: dict[int, dict[_Node, set[Any]]] = defaultdict(lambda: defaultdict(set))
-    for number in _samples(actions, statements):
-        mine = touches(number)
-        for distance in range(min(reach, number + 1)):
-            for place, nodes in touches(number - distance).items():
-                for other, those in mine.get(place, {}).items():
-                    for one, its in nodes.items():
-                        if distance == 0 and one[0] >= other[0]:
-                            continue
-                        if distances.get((one, other), reach) > distance and _meet(its, those):
-                            distances[one, other] = distance
-    for found in touched.values():
-        _add(union, found)
-    _add(union, touches(-1))
-    for nodes in union.values():
-        for one, its in nodes.items():
-            for other, those in nodes.items():
-                if (one, other) in distances or one == other or not _meet(its, those):
-                    continue
-                if one[0] in entry and (other[0] not in entry or one[0] < other[0]):
-                    distances[one, other] = 0
-                elif one[0] not in entry and other[0] not in entry:
-                    distances[one, other] = reach
-    return distances, inside
-
-
-# By place what each node touches there.
-_Touched = dict[int, dict[_Node, set[Any]]]
-
-
-def _add(union: _Touched, found: _Touched) -> None:
-    for place, nodes in found.items():
-        for node, its in nodes.items():
-            union[place][node] |= its
-
-
-def _touched(actions: FlatActions, number: int, inside: dict[tuple[int, int, int], dict[int, int]]) -> _Touched:
-    """What all families touch in a round; notes in `inside` what comes before what within one of them."""
-    found: _Touched = defaultdict(lambda: defaultdict(set))
-    for family in actions.families:
-        known: list[tuple[int, set[Any]]] = []
-        for place, action in enumerate(actions.at(family, number)):
-            whole = set(action.touches)
-            for other, (queue, its) in enumerate(known):
-                if queue != action.queue and {t[0] for t in its} & {t[0] for t in whole}:
-                    both = [({t[1:] for t in its if t[0] == p}, {t[1:] for t in whole if t[0] == p}) for p, *_ in its]
-                    if any(_meet(a, b) for a, b in both):
-                        latest = inside[family.number, action.queue, place]
-                        latest[queue] = max(latest.get(queue, 0), other)
-            known.append((action.queue, whole))
-            for touch in action.touches:
-                found[touch[0]][family.number, action.queue].add(touch[1:])
-    return found
-
-
-def _meet(some: set[Any], others: set[Any]) -> bool:
-    for low, high, is_write in some:
-        for its_low, its_high, its_write in others:
-            if (is_write or its_write) and low < its_high and its_low < high:
-                return True
-    return False
-
-
-def _samples(actions: FlatActions, statements: list[Statement]) -> list[int]:
-    """Rounds at which something begins, goes on or ends along some axis: the ones with most of that first."""
-    found: dict[int, int] = defaultdict(int)
-    for runs, unit in {(s.runs, s.unit) for s in statements if s.unit is not None}:
-        for local in product(*({run.first, run.first + run.step * (run.count - 1)} for run in runs)):
-            found[unit.lag + unit.number(local)] += 1
-            found[unit.lag + unit.number(local) + 1] += 1
-    numbers = sorted(found, key=lambda number: (-found[number], number))
-    return [number for number in numbers if number < len(actions.rounds)][:_SAMPLES]

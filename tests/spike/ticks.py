@@ -17,7 +17,8 @@ from compiler.profile.schema import Profile
 from compiler.program.program import Program
 from compiler.program.timing.demands import Demands, demands_of
 from tests.spike.expand import target_of
-from tests.spike.statements import Looped, Position, Statement, reach_of
+from tests.spike.order import reach_of
+from tests.spike.statements import Looped, Position, Statement
 from tests.spike.walks import Walks
 
 TICKS: Final = 1024
@@ -112,7 +113,7 @@ class Statements:
         self._loads = loads
         self.at = {queue: (found.iterations.start, 0) for queue in self.engines}
         self._stop = found.iterations.stop
-        self.reach = reach_of(found.actions) + max((s.stage for s in found.statements), default=0)
+        self.reach = reach_of(found.actions) + max((abs(s.stage) for s in found.statements), default=0)
         for queue in self.engines:
             self._skip(queue)
 
@@ -128,7 +129,7 @@ class Statements:
         if iteration >= self._stop:
             return None
         statement = self.walks.at(queue, iteration)[place]
-        position = Position(iteration, *statement.order, statement.place)
+        position = Position(iteration, statement.order, statement.place)
         return _Command(statement, position, self._loads[id(statement)])
 
     def take(self, queue: int) -> None:
@@ -149,7 +150,8 @@ class Statements:
             if wait.queue not in engines:
                 continue
             progress = self.progress(wait.queue, engines)
-            if progress is not None and progress <= target_of(wait.position, command.position, command.name.stage):
+            target = target_of(wait.position, command.position, command.name.stage, self.walks.iterations.start)
+            if progress is not None and progress <= target:
                 return False
         return True
 
@@ -333,7 +335,6 @@ class Loop:
                 if command is not None:
                     command.position = command.position._replace(iteration=command.position.iteration + shift)
                     command.ready += ticks
-        states.clear()
         result.jumped += shift
         result.jumps += 1
         result.period = max(result.period, period)
