@@ -22,10 +22,10 @@ def expanded(found: Looped) -> list[Instance]:
     return sorted(result, key=lambda entry: (entry[0], entry[1]))
 
 
-def target_of(wait: Position, position: Position, stage: int, start: int) -> Position:
-    """The position that an instance at a position waits for; `start`: the first iteration."""
+def target_of(wait: Position, position: Position, stage: int, entry: int) -> Position:
+    """The position that an instance at a position waits for; `entry`: when what is done once is."""
     if wait.iteration <= ENTRY:
-        return wait._replace(iteration=start)
+        return wait._replace(iteration=entry)
     return wait._replace(iteration=position.iteration + stage + wait.iteration)
 
 
@@ -77,7 +77,7 @@ def _program(found: Looped, order: list[Instance], *, has_waits: bool) -> Progra
                 at += 1 + len(lengths)
         its = set()
         for wait in statement.waits if has_waits else ():
-            target = target_of(wait.position, position, statement.stage, found.iterations.start)
+            target = target_of(wait.position, position, statement.stage, found.entry)
             past = bisect_left(positions[wait.queue], target._replace(place=target.place + 1))
             if past:
                 its.add(numbers[wait.queue][past - 1])

@@ -52,7 +52,7 @@ def order_by(found: Looped, distances: Distances, phases: Mapping[Node, float]) 
     parts = sorted({(value - floor(value), node[0]) for node, value in phase.items()})
     orders = {node: parts.index((value - floor(value), node[0])) for node, value in phase.items()}
     for node in phases.keys() - phase.keys():
-        orders[node], stages[node] = len(parts) + node[0], 0
+        orders[node], stages[node] = node[0] - len(families), 0
     waiting: dict[Node, list[tuple[Node, int]]] = defaultdict(list)
     for (before, after), distance in distances.items():
         if before[1] != after[1]:
@@ -70,7 +70,9 @@ def order_by(found: Looped, distances: Distances, phases: Mapping[Node, float]) 
             key = other[1], is_entry
             latest[key] = max(latest.get(key, position), position)
         statement.waits = tuple(Wait(queue, position) for (queue, _), position in sorted(latest.items()))
-    last = max([1, *(s.stage for s in found.statements)]), max(0, *(-s.stage for s in found.statements))
+    last = max(0, *(s.stage for s in found.statements)), max(0, *(-s.stage for s in found.statements))
+    after_entry = [stages[b] for a, b in distances if families[a[0]].before and not families[b[0]].before]
+    found.entry = -max(after_entry, default=0)
     found.iterations = range(-last[0], len(found.actions.rounds) + last[1])
 
 

@@ -115,13 +115,15 @@ def _offset(ring: Any, local: Sequence[int]) -> int:
 class Looped:
     """A group's statements, and the iterations from the first to one past the last.
 
-    What is done once is done in the first iteration. `listed`: products of runs that had to be cut tile by tile.
+    What is done once is done at the begin of iteration `entry`. `listed`: products of runs that had to be cut tile by
+    tile.
     """
 
     actions: FlatActions
     statements: list[Statement]
     iterations: range
     listed: int
+    entry: int = 0
 
     def by_queue(self) -> dict[int, list[Statement]]:
         """The statements of each engine in the order of an iteration."""
@@ -134,7 +136,7 @@ class Looped:
         """The positions and counters at which a statement runs."""
         unit = statement.unit
         if unit is None:
-            yield Position(self.iterations.start, statement.order, statement.place), ()
+            yield Position(self.entry, statement.order, statement.place), ()
             return
         for local in product(*(range(r.first, r.first + r.step * r.count, r.step) for r in statement.runs)):
             number = unit.lag + unit.number(local) - statement.stage

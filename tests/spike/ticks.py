@@ -150,7 +150,7 @@ class Statements:
             if wait.queue not in engines:
                 continue
             progress = self.progress(wait.queue, engines)
-            target = target_of(wait.position, command.position, command.name.stage, self.walks.iterations.start)
+            target = target_of(wait.position, command.position, command.name.stage, self.walks.entry)
             if progress is not None and progress <= target:
                 return False
         return True

@@ -16,7 +16,7 @@ class Walks:
     """The statements that hold in an iteration, found by the runs that its tiles' counters lie in."""
 
     def __init__(self, found: Looped) -> None:
-        self.iterations = found.iterations
+        self.iterations, self.entry = found.iterations, found.entry
         self.queues = found.by_queue()
         self._runs: dict[int, tuple[Unit, list[list[int]]]] = {}
         self._known: dict[tuple[int, Any], list[Statement]] = {}
@@ -44,9 +44,9 @@ class Walks:
     def _kind(self, queue: int, iteration: int) -> Any:
         unit = self._unit_of[queue]
         if unit is None:
-            return iteration == self.iterations.start
+            return iteration == self.entry
         tiles = tuple(self._class(unit, iteration + stage - unit.lag) for stage in self._stages[queue])
-        return tiles, iteration == self.iterations.start
+        return tiles, iteration == self.entry
 
     def _kinds(self) -> Any:
         """By iteration a number for what all engines do in it; shape (iterations,)."""
@@ -62,7 +62,7 @@ class Walks:
         key = queue, self._kind(queue, iteration)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = [s for s in self.queues[queue] if _holds(s, iteration, self.iterations.start)]
+            found = self._known[key] = [s for s in self.queues[queue] if _holds(s, iteration, self.entry)]
         return found
 
     def repeats(self, iteration: int, period: int) -> int:
@@ -74,10 +74,10 @@ class Walks:
         return first // period
 
 
-def _holds(statement: Statement, iteration: int, start: int) -> bool:
+def _holds(statement: Statement, iteration: int, entry: int) -> bool:
     unit = statement.unit
     if unit is None:
-        return iteration == start
+        return iteration == entry
     number = iteration + statement.stage - unit.lag
     if not 0 <= number < unit.strides()[0] * unit.counts[0]:
         return False
