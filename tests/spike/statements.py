@@ -331,3 +331,31 @@ def _joined(one: _Part, other: _Part, axis: int) -> _Part | None:
         return None
     run = Run(mine.first, step, mine.count + its.count)
     return (*runs[:axis], run, *runs[axis + 1 :]), base, (*coefficients[:axis], change, *coefficients[axis + 1 :])
+
+
+def over_cores(found: Looped) -> int:
+    """How many statements there are if equal ones of neighbouring cores are one, with the core as a counter."""
+    machine = found.actions.lowering.machine
+    groups: dict[Any, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+    for statement in found.statements:
+        queue, key = machine.queues[statement.queue], list(statement.key)
+        key[2] = queue.engine
+        if key[0] == "copy":
+            key[4:6] = [place and place - queue.number for place in key[4:6]]
+        else:
+            key[-1] = tuple((o, place - queue.number, *rest) for o, place, *rest in key[-1])
+        groups[statement.family, statement.runs, tuple(key), statement.coefficients].append(
+            (queue.number, statement.base)
+        )
+    count = 0
+    for its in groups.values():
+        last: tuple[int, tuple[int, ...]] | None = None
+        change: tuple[int, ...] | None = None
+        for core, base in sorted(its):
+            step = None if last is None else tuple(b - a for a, b in zip(last[1], base, strict=True))
+            if last is None or core != last[0] + 1 or (change is not None and step != change):
+                count, change = count + 1, None
+            else:
+                change = step
+            last = core, base
+    return count
