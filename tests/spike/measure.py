@@ -165,9 +165,16 @@ def groups(count: int, changed: int, first: int = 0) -> None:
         case = cases[-1]
         if case.differences or not (case.are_ticks_equal and case.are_verdicts_equal):
             print("seed", seed, case, flush=True)
+        if len(cases) % 50 == 0:
+            print(f"{perf_counter() - begin:.0f} s, left out {dict(left_out)}")
+            summarise(cases)
+
+
+def summarise(cases: list[Case]) -> None:
+    """Print what was found."""
     loops = [case for case in cases if case.iterations >= LONG]
     ratios = np.array([case.cycles for case in cases])
-    print(f"groups {len(cases)}, left out {dict(left_out)}, {perf_counter() - begin:.0f} s")
+    print("groups", len(cases))
     print("same bytes and calls", sum(not case.differences for case in cases))
     print("ticks equal", sum(c.are_ticks_equal for c in cases), "verdicts equal", sum(c.are_verdicts_equal for c in cases))
     print(f"of {LONG} and more iterations {len(loops)}", end=": ")
@@ -178,7 +185,7 @@ def groups(count: int, changed: int, first: int = 0) -> None:
     print("statements", max(c.statements for c in cases), sum(c.statements for c in cases), end=" of ")
     print("commands", sum(c.commands for c in cases), "listed", sum(c.listed > 0 for c in cases))
     print("cycles to today's", np.percentile(ratios, [0, 10, 50, 90, 100]), np.exp(np.log(ratios).mean()))
-    print("mutants", dict(sum((c.mutants for c in cases), Counter())))
+    print("mutants", dict(sum((c.mutants for c in cases), Counter())), flush=True)
 
 
 def network(name: str, numbers: list[int]) -> None:

@@ -57,6 +57,15 @@ class _Done:
     number: int = 0
 
 
+@dataclass(slots=True)
+class _State:
+    """Marks with their engines, positions by engine, and how many commands each engine has done."""
+
+    marks: list[tuple[Any, Any]]
+    positions: list[list[Position]]
+    counts: Any
+
+
 Access = tuple[int, int, tuple[int, ...], tuple[int, ...]]  # place, low, counts, strides
 
 
@@ -143,36 +152,39 @@ class _Judge:
         """How many commands each engine has done."""
         return np.array([self.done[queue].number for queue in self.queues], dtype=np.int64)
 
-    def state(self) -> list[Any]:
-        """All marks with the engine whose numbers they are; a list of (numbers, engines)."""
-        found = []
+    def state(self) -> _State:
+        """All marks with the engines whose numbers they are, and the positions that can be waited for."""
+        marks = []
         for _, place in sorted(self.places.items()):
-            found.append((place.writer.copy(), place.writer_queue.copy()))
-            found += [(its.copy(), np.int8(number)) for number, its in sorted(place.readers.items())]
-        for queue in self.queues:
-            found.append((self.clock[queue].copy(), np.arange(len(self.queues))))
-        return found
+            marks.append((place.writer.copy(), place.writer_queue.copy()))
+            marks += [(its.copy(), np.int8(number)) for number, its in sorted(place.readers.items())]
+        every = np.arange(len(self.queues))
+        marks += [(self.clock[queue].copy(), every) for queue in self.queues]
+        marks += [(np.array(self.done[queue].clocks).reshape(-1, len(every)), every) for queue in self.queues]
+        return _State(marks, [list(self.done[queue].positions) for queue in self.queues], self.counts())
 
-    def jump(self, before: list[Any], counts: Any, periods: int, shift: int) -> None:
+    def jump(self, before: _State, periods: int, period: int) -> None:
         """Go on so many periods: marks that are as far behind as before move with their engine."""
-        now, moved = self.counts(), self.counts() - counts
         live = self.state()
-        for (old, _), (numbers, engines) in zip(before, live, strict=True):
-            is_moving = (numbers - now[engines] == old - counts[engines]) & (engines != _NOTHING)
+        moved = live.counts - before.counts
+        for (old, _), (numbers, engines) in zip(before.marks, live.marks, strict=True):
+            is_moving = (numbers - live.counts[engines] == old - before.counts[engines]) & (engines != _NOTHING)
             numbers[...] = np.where(is_moving, numbers + periods * moved[engines], numbers)
-        at = iter(live)
+        at = iter(live.marks)
         for _, place in sorted(self.places.items()):
             place.writer = next(at)[0]
             for number in sorted(place.readers):
                 place.readers[number] = next(at)[0]
-        added = periods * moved
         for queue in self.queues:
             self.clock[queue] = next(at)[0]
+        for queue, old_positions in zip(self.queues, before.positions, strict=True):
             done = self.done[queue]
-            done.number += int(added[self.number_of[queue]])
-            done.positions = [p._replace(iteration=p.iteration + shift) for p in done.positions]
-            # what a clock knows of an engine moves only if it is as near as what others know
-            done.clocks = [np.where(c >= counts - moved, c + added, c) for c in done.clocks]
+            done.number += int(periods * moved[self.number_of[queue]])
+            done.clocks = list(next(at)[0])
+            done.positions = [
+                new if new == old else new._replace(iteration=new.iteration + periods * period)
+                for old, new in zip(old_positions, done.positions, strict=True)
+            ]
 
     def forget(self, iteration: int, reach: int) -> None:
         """Leave out commands that nobody waits for by position any more: all but the last of those long ago."""
@@ -220,16 +232,16 @@ def prove(found: Looped, *, jumps: bool = True) -> Proof:
 
     reach = reach_of(found.actions) + max((abs(s.stage) for s in found.statements), default=0) * 2 + 2
     periods = _candidates(found)
-    waiting: tuple[int, int, list[Any], Any] | None = None
+    waiting: tuple[int, int, _State] | None = None
     choice, iteration = 0, iterations.start
     while iteration < iterations.stop:
         if jumps and iteration > iterations.start + 1:
             if waiting is not None and iteration == waiting[0] + waiting[1]:
-                begin, period, before, counts = waiting
+                begin, period, before = waiting
                 waiting = None
                 times = walks.repeats(begin, period) - 1
-                if times > 0 and _is_same(before, counts, judge) and _touch_same(found, walks, begin, period):
-                    judge.jump(before, counts, times, times * period)
+                if times > 0 and _is_same(before, judge.state(), period) and _touch_same(walks, begin, period):
+                    judge.jump(before, times, period)
                     result.jumped += times * period
                     result.period = max(result.period, period)
                     result.first_jump = iteration if result.first_jump < 0 else result.first_jump
@@ -242,7 +254,7 @@ def prove(found: Looped, *, jumps: bool = True) -> Proof:
                     period = periods[(choice + number) % len(periods)]
                     if walks.repeats(iteration, period) >= 2:
                         choice = (choice + number) % len(periods)
-                        waiting = iteration, period, judge.state(), judge.counts()
+                        waiting = iteration, period, judge.state()
                         break
         if iteration >= iterations.stop:
             break
@@ -268,19 +280,22 @@ def _candidates(found: Looped) -> list[int]:
     return sorted({rows * times for rows in inner for times in _PERIODS if rows * times * 3 <= len(found.iterations)})
 
 
-def _is_same(before: list[Any], counts: Any, judge: _Judge) -> bool:
+def _is_same(before: _State, now: _State, period: int) -> bool:
     """True if every mark is as far behind its engine as it was, or has not changed."""
-    now, live = judge.counts(), judge.state()
-    if len(live) != len(before):
+    if [*map(len, before.positions)] != [*map(len, now.positions)] or len(before.marks) != len(now.marks):
         return False
-    for (old, engines), (new, others) in zip(before, live, strict=True):
-        same = (old == new) | (old - counts[engines] == new - now[others])
+    for olds, news in zip(before.positions, now.positions, strict=True):
+        for old, new in zip(olds, news, strict=True):
+            if new not in (old, old._replace(iteration=old.iteration + period)):
+                return False
+    for (old_marks, engines), (marks, others) in zip(before.marks, now.marks, strict=True):
+        same = (old_marks == marks) | (old_marks - before.counts[engines] == marks - now.counts[others])
         if not (same & (engines == others)).all():
             return False
     return True
 
 
-def _touch_same(found: Looped, walks: Walks, begin: int, period: int) -> bool:
+def _touch_same(walks: Walks, begin: int, period: int) -> bool:
     """True if a period's commands touch the same bytes on the chip as the next one's."""
     for iteration in range(begin, begin + period):
         for queue in walks.queues:
