@@ -128,7 +128,8 @@ def judged_mutants(loops: Looped, profile: Any, count: int, seed: int) -> Counte
     """By kind of change and verdicts (looped, expanded), how often."""
     found: Counter[str] = Counter()
     for kind in mutants(loops, np.random.default_rng(seed), count):
-        verdicts = []
+        verdicts: list[str] = []
+        reason = ""
         for judge in (
             lambda: (check(firsts_of(loops), shared=profile.engines.shared), prove(loops)),
             lambda: verify(program_of(loops), shared=profile.engines.shared),
@@ -136,8 +137,11 @@ def judged_mutants(loops: Looped, profile: Any, count: int, seed: int) -> Counte
             try:
                 judge()
                 verdicts.append("safe")
-            except (RefusedError, ProgramError):
+            except (RefusedError, ProgramError) as error:
                 verdicts.append("refused")
+                reason = str(error)
+        if len(set(verdicts)) > 1:
+            print("seed", seed, "verdicts differ:", kind, verdicts, reason, flush=True)
         found[f"{kind}: {' / '.join(verdicts)}"] += 1
     return found
 

@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
 
 from compiler.program.program import OUTPUT, Role
 from tests.spike.expand import target_of
+from tests.spike.order import reach_of
 from tests.spike.statements import Looped, Position, Statement, with_rings
 from tests.spike.walks import Walks
 
 _NOTHING: Final = -1
 # Periods tried, in iterations, and in rows of the innermost loops.
-_PERIODS: Final = (1, 2, 4)
+_PERIODS: Final = (1, 2, 3, 4)
+# How much earlier states may take that are kept to be met again.
+_STATE_BYTES: Final = 1 << 28
 
 
 class RefusedError(Exception):
@@ -65,6 +69,11 @@ class _State:
     positions: list[list[Position]]
     counts: Any
 
+    @property
+    def size_bytes(self) -> int:
+        """What keeping it takes."""
+        return sum(numbers.nbytes for numbers, _ in self.marks)
+
 
 Access = tuple[int, int, tuple[int, ...], tuple[int, ...]]  # place, low, counts, strides
 
@@ -73,19 +82,29 @@ class _Judge:
     def __init__(self, found: Looped) -> None:
         self.found = found
         self.walks = Walks(found)
-        machine = found.actions.lowering.machine
         self.queues = sorted(self.walks.queues)
         self.number_of = {queue: number for number, queue in enumerate(self.queues)}
         self.done = {queue: _Done() for queue in self.queues}
         self.clock = {queue: np.zeros(len(self.queues), dtype=np.int64) for queue in self.queues}
-        sizes: dict[int, int] = defaultdict(int)
-        for number, place in enumerate(machine.places):
-            if number:
-                sizes[number] = place.capacity_bytes
+        self._machine = found.actions.lowering.machine
         self.places = {
             number: _Place(np.full(size, _NOTHING, np.int8), np.zeros(size, np.int64), {})
-            for number, size in sizes.items()
+            for number, size in sorted(self._sizes().items())
         }
+
+    def _sizes(self) -> dict[int, int]:
+        """How many bytes of each memory are touched; raises RefusedError for what lies outside of one."""
+        sizes: dict[int, int] = defaultdict(int)
+        for statement in self.found.statements:
+            for corner in product(*({run.first, run.first + run.step * (run.count - 1)} for run in statement.runs)):
+                for side in accesses_of(statement, corner):
+                    for place, low, counts, strides in side:
+                        # double buffers: whichever is the higher one
+                        high = low + 1 + sum((c - 1) * s for c, s in zip(counts, strides, strict=True))
+                        sizes[place] = max(sizes[place], high + _ring_bytes(statement))
+                        if low < 0 or high > self._machine.places[place].capacity_bytes:
+                            raise RefusedError("address")
+        return sizes
 
     # --- one command --------------------------------------------------------------------------------------------------
 
@@ -154,13 +173,12 @@ class _Judge:
 
     def state(self) -> _State:
         """All marks with the engines whose numbers they are, and the positions that can be waited for."""
-        marks = []
+        every = np.arange(len(self.queues))
+        marks = [(self.clock[queue].copy(), every) for queue in self.queues]
+        marks += [(np.array(self.done[queue].clocks).reshape(-1, len(every)), every) for queue in self.queues]
         for _, place in sorted(self.places.items()):
             marks.append((place.writer.copy(), place.writer_queue.copy()))
             marks += [(its.copy(), np.int8(number)) for number, its in sorted(place.readers.items())]
-        every = np.arange(len(self.queues))
-        marks += [(self.clock[queue].copy(), every) for queue in self.queues]
-        marks += [(np.array(self.done[queue].clocks).reshape(-1, len(every)), every) for queue in self.queues]
         return _State(marks, [list(self.done[queue].positions) for queue in self.queues], self.counts())
 
     def jump(self, before: _State, periods: int, period: int) -> None:
@@ -171,10 +189,6 @@ class _Judge:
             is_moving = (numbers - live.counts[engines] == old - before.counts[engines]) & (engines != _NOTHING)
             numbers[...] = np.where(is_moving, numbers + periods * moved[engines], numbers)
         at = iter(live.marks)
-        for _, place in sorted(self.places.items()):
-            place.writer = next(at)[0]
-            for number in sorted(place.readers):
-                place.readers[number] = next(at)[0]
         for queue in self.queues:
             self.clock[queue] = next(at)[0]
         for queue, old_positions in zip(self.queues, before.positions, strict=True):
@@ -185,6 +199,10 @@ class _Judge:
                 new if new == old else new._replace(iteration=new.iteration + periods * period)
                 for old, new in zip(old_positions, done.positions, strict=True)
             ]
+        for _, place in sorted(self.places.items()):
+            place.writer = next(at)[0]
+            for number in sorted(place.readers):
+                place.readers[number] = next(at)[0]
 
     def forget(self, iteration: int, reach: int) -> None:
         """Leave out commands that nobody waits for by position any more: all but the last of those long ago."""
@@ -217,6 +235,12 @@ def accesses_of(statement: Statement, local: Sequence[int]) -> tuple[list[Access
     return reads, writes
 
 
+def _ring_bytes(statement: Statement) -> int:
+    """How far a second buffer may lie behind the first."""
+    rings = statement.key[-2:] if statement.key[0] == "copy" else [bound[-1] for bound in statement.key[-1]]
+    return max([0, *(abs(ring[0]) for ring in rings if ring is not None)])
+
+
 def _window(words: Any, access: Access) -> Any:
     _, low, counts, strides = access
     size = words.itemsize
@@ -228,34 +252,27 @@ def prove(found: Looped, *, jumps: bool = True) -> Proof:
     judge, walks = _Judge(found), Walks(found)
     iterations = found.iterations
     result = Proof(iterations=len(iterations))
-    from tests.spike.order import reach_of
-
     reach = reach_of(found.actions) + max((abs(s.stage) for s in found.statements), default=0) * 2 + 2
-    periods = _candidates(found)
-    waiting: tuple[int, int, _State] | None = None
-    choice, iteration = 0, iterations.start
+    periods = _candidates(found) if jumps else []
+    states: dict[int, _State] = {}
+    iteration = iterations.start
     while iteration < iterations.stop:
-        if jumps and iteration > iterations.start + 1:
-            if waiting is not None and iteration == waiting[0] + waiting[1]:
-                begin, period, before = waiting
-                waiting = None
-                times = walks.repeats(begin, period) - 1
-                if times > 0 and _is_same(before, judge.state(), period) and _touch_same(walks, begin, period):
+        if any(walks.repeats(iteration, period) >= 2 or iteration - period in states for period in periods):
+            states[iteration] = now = judge.state()
+            for period in periods:
+                before = states.get(iteration - period)
+                times = walks.repeats(iteration - period, period) - 1 if before is not None else 0
+                is_met = before is not None and times > 0 and _is_same(before, now, period)
+                if is_met and before is not None and _touch_same(walks, iteration - period, period):
                     judge.jump(before, times, period)
                     result.jumped += times * period
                     result.period = max(result.period, period)
                     result.first_jump = iteration if result.first_jump < 0 else result.first_jump
                     iteration += times * period
-                    choice = 0
-                else:
-                    choice += 1
-            if waiting is None and periods:
-                for number in range(len(periods)):
-                    period = periods[(choice + number) % len(periods)]
-                    if walks.repeats(iteration, period) >= 2:
-                        choice = (choice + number) % len(periods)
-                        waiting = iteration, period, judge.state()
-                        break
+                    states.clear()
+                    break
+            while len(states) > max(2, _STATE_BYTES // now.size_bytes):
+                del states[min(states)]
         if iteration >= iterations.stop:
             break
         its = [
