@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from itertools import product
 
 import numpy as np
 
@@ -35,6 +36,15 @@ def firsts_of(found: Looped) -> Program:
     for statement in found.statements:
         local = tuple(run.first for run in statement.runs)
         order.append((Position(0, 0, 0), statement.queue, statement, local))
+    return _program(found, order, has_waits=False)
+
+
+def corners_of(found: Looped) -> Program:
+    """The commands of every statement at the ends of all its runs: between them addresses lie in between."""
+    order = []
+    for statement in found.statements:
+        ends = ({run.first, run.first + run.step * (run.count - 1)} for run in statement.runs)
+        order += [(Position(0, 0, 0), statement.queue, statement, local) for local in product(*ends)]
     return _program(found, order, has_waits=False)
 
 

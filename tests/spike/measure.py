@@ -30,7 +30,7 @@ from tests.models import Model, import_graph, partition_of
 from tests.networks import NETWORKS
 from tests.spike.actions import FlatActions, UnsupportedError
 from tests.spike.compare import differences
-from tests.spike.expand import firsts_of, program_of
+from tests.spike.expand import corners_of, firsts_of, program_of
 from tests.spike.order import looped
 from tests.spike.proof import RefusedError, mutants, prove
 from tests.spike.statements import Looped
@@ -131,7 +131,7 @@ def judged_mutants(loops: Looped, profile: Any, count: int, seed: int) -> Counte
         verdicts: list[str] = []
         reason = ""
         for judge in (
-            lambda: (check(firsts_of(loops), shared=profile.engines.shared), prove(loops)),
+            lambda: (check(corners_of(loops), shared=profile.engines.shared), prove(loops)),
             lambda: verify(program_of(loops), shared=profile.engines.shared),
         ):
             try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
-from itertools import product
+from dataclasses import dataclass, replace
 from math import floor
 from typing import Any, Final
 
@@ -16,10 +15,8 @@ from compiler.program.timing.demands import demands_of
 from compiler.program.timing.timeline import timeline_of, timeline_under, to_the_end
 from tests.spike.actions import Dims, FlatActions
 from tests.spike.expand import expanded, program_of
-from tests.spike.statements import ENTRY, Looped, Position, Statement, Wait, statements_of
+from tests.spike.statements import ENTRY, Looped, Position, Wait, statements_of
 
-# Rounds looked at for the distances of waits.
-_SAMPLES: Final = 96
 # Behind all actions of a family.
 _LAST: Final = 1 << 30
 # By how much of an iteration one command has to stand behind another that it waits for.
@@ -28,8 +25,6 @@ _BEHIND: Final = 1e-6
 Node = tuple[int, int]  # family, queue
 # By pairs of nodes that touch common bytes, one of them writing: how many tiles lie between the two.
 Distances = dict[tuple[Node, Node], int]
-# What each node touches of a place: whether it writes, the first byte, the others.
-_Touched = dict[int, dict[Node, set[tuple[bool, int, Dims]]]]
 
 
 def looped(actions: FlatActions) -> Looped:
@@ -39,7 +34,8 @@ def looped(actions: FlatActions) -> Looped:
     what is ready the one goes first that most comes after.
     """
     found = statements_of(actions)
-    distances = distances_of(actions, found.statements)
+    distances = distances_of(actions)
+    found.reach = max(distances.values(), default=0)
     emitted = dict.fromkeys({(s.family, s.queue) for s in found.statements}, 0.0)
     order_by(found, distances, emitted)
     tried = [emitted, *(_ready_first(found, distances, is_urgent=is_urgent) for is_urgent in (False, True))]
@@ -159,121 +155,70 @@ def _clock(found: Looped, times: Mapping[Node, Mapping[int, float]]) -> Any:
 # --- distances ------------------------------------------------------------------------------------------------------------
 
 
-def reach_of(actions: FlatActions) -> int:
-    """How many tiles back a wait may look before it waits for all before: two buffers' worth of channel slices."""
-    slices = [its.counts[actions.channels] for its in actions.units.values() if actions.channels > 0]
-    return 2 * max(slices, default=1) + 2
+@dataclass(slots=True)
+class _Bytes:
+    """The bytes of one memory: the node that wrote each last and in which round, and by node the last round of a read."""
+
+    writer: Any
+    written: Any
+    read: dict[int, Any]
 
 
-def distances_of(actions: FlatActions, statements: list[Statement]) -> Distances:
-    """Who comes how many tiles after whom, since they touch common bytes and one of them writes."""
-    entry = {family.number for family in actions.families if family.before}
-    reach = reach_of(actions)
-    touched: dict[int, _Touched] = {}
+def distances_of(actions: FlatActions) -> Distances:
+    """Who comes how many tiles after whom, since they touch common bytes and one of them writes.
 
-    def touches(number: int) -> _Touched:
-        if number not in touched:
-            touched[number] = _touched(actions, number)
-        return touched[number]
-
+    The tiles are gone through once, in the order in which they are meant: of what a byte was touched by the last
+    before counts. A compiler would stop where this recurs.
+    """
+    machine = actions.lowering.machine
+    memories: dict[int, _Bytes] = {}
+    numbers: dict[Node, int] = {}
+    names: list[Node] = []
     distances: Distances = {}
-    union: dict[int, dict[Node, set[tuple[bool, int, int]]]] = defaultdict(lambda: defaultdict(set))
-    for number in _samples(actions, statements):
-        mine = touches(number)
-        for distance in range(min(reach, number + 1)):
-            for place, nodes in touches(number - distance).items():
-                for other, those in mine.get(place, {}).items():
-                    for one, its in nodes.items():
-                        if distance == 0 and (one[0] > other[0] or one == other):
-                            continue
-                        if distances.get((one, other), reach) <= distance:
-                            continue
-                        if distance == 0 and one[0] == other[0] and not _is_first(actions, number, one, other):
-                            continue
-                        if _meet(its, those):
-                            distances[one, other] = distance
-    touches(-1)
-    for found in touched.values():
-        for place, nodes in found.items():
-            for node, its in nodes.items():
-                union[place][node] |= {(w, low, low + 1 + sum((c - 1) * s for c, s in dims)) for w, low, dims in its}
-    for nodes in union.values():
-        for one, hulls in nodes.items():
-            for other, others in nodes.items():
-                if (one, other) in distances or one == other or not _hulls_meet(hulls, others):
-                    continue
-                if one[0] in entry and (other[0] not in entry or one[0] < other[0]):
-                    distances[one, other] = 0
-                elif one[0] in entry and other[0] == one[0] and _is_first(actions, -1, one, other):
-                    distances[one, other] = 0
-                elif one[0] not in entry and other[0] not in entry:
-                    distances[one, other] = reach
+
+    def meet(before: int, after: Node, distance: int) -> None:
+        one = names[before]
+        if one != after and distances.get((one, after), _LAST) > distance:
+            distances[one, after] = distance
+
+    for number in range(-1, len(actions.rounds)):
+        for family in actions.families:
+            for action in actions.at(family, number):
+                node = family.number, action.queue
+                if node not in numbers:
+                    numbers[node] = len(names)
+                    names.append(node)
+                mine = numbers[node]
+                # it reads all before it writes
+                for place, is_write, low, dims in sorted(action.touches, key=lambda touch: touch[1]):
+                    memory = memories.get(place)
+                    if memory is None:
+                        size = machine.places[place].capacity_bytes
+                        memory = memories[place] = _Bytes(np.full(size, -1, np.int16), np.full(size, -2, np.int32), {})
+                    nodes, rounds = _window(memory.writer, low, dims), _window(memory.written, low, dims)
+                    for other in np.unique(nodes).tolist():
+                        if other >= 0:
+                            meet(other, node, _tiles_between(rounds[nodes == other].max(), number))
+                    if not is_write:
+                        if mine not in memory.read:
+                            memory.read[mine] = np.full(len(memory.writer), -2, np.int32)
+                        _window(memory.read[mine], low, dims)[...] = number
+                        continue
+                    for other, read in memory.read.items():
+                        latest = int(_window(read, low, dims).max())
+                        if latest > -2:
+                            meet(other, node, _tiles_between(latest, number))
+                    nodes[...] = mine
+                    rounds[...] = number
     return distances
 
 
-def _touched(actions: FlatActions, number: int) -> _Touched:
-    """What all families touch in a round."""
-    found: _Touched = defaultdict(lambda: defaultdict(set))
-    for family in actions.families:
-        for action in actions.at(family, number):
-            for place, is_write, low, dims in action.touches:
-                found[place][family.number, action.queue].add((is_write, low, dims))
-    return found
+def _tiles_between(before: int, after: int) -> int:
+    """Tiles from one round to another; 0 from what is done once."""
+    return 0 if before < 0 else int(after - before)
 
 
-def _is_first(actions: FlatActions, number: int, one: Node, other: Node) -> bool:
-    """True if, inside a family, something on one queue comes before what touches the same bytes on the other."""
-    its = actions.at(actions.families[one[0]], number)
-    for place, action in enumerate(its):
-        if action.queue == other[1]:
-            for earlier in its[:place]:
-                if earlier.queue == one[1] and _actions_meet(earlier.touches, action.touches):
-                    return True
-    return False
-
-
-def _actions_meet(some: Any, others: Any) -> bool:
-    places = {touch[0] for touch in some} & {touch[0] for touch in others}
-    return any(
-        _meet({t[1:] for t in some if t[0] == place}, {t[1:] for t in others if t[0] == place}) for place in places
-    )
-
-
-def _meet(some: set[tuple[bool, int, Dims]], others: set[tuple[bool, int, Dims]]) -> bool:
-    for is_write, low, dims in some:
-        high = low + 1 + sum((c - 1) * s for c, s in dims)
-        for its_write, its_low, its_dims in others:
-            if (is_write or its_write) and low < its_low + 1 + sum((c - 1) * s for c, s in its_dims) and its_low < high:
-                if not _are_apart(low, dims, its_low, its_dims):
-                    return True
-    return False
-
-
-def _are_apart(low: int, dims: Dims, other: int, others: Dims) -> bool:
-    """True if two strided accesses surely share no byte: modulo a stride of either they pass each other."""
-    for modulus in {s for _, s in (*dims, *others) if s > 1}:
-        ahead = (other - low) % modulus
-        mine = 1 + sum((c - 1) * s for c, s in dims if s % modulus)
-        its = 1 + sum((c - 1) * s for c, s in others if s % modulus)
-        if ahead >= mine and modulus - ahead >= its:
-            return True
-    return False
-
-
-def _hulls_meet(some: set[tuple[bool, int, int]], others: set[tuple[bool, int, int]]) -> bool:
-    for is_write, low, high in some:
-        for its_write, its_low, its_high in others:
-            if (is_write or its_write) and low < its_high and its_low < high:
-                return True
-    return False
-
-
-def _samples(actions: FlatActions, statements: list[Statement]) -> list[int]:
-    """Rounds at which something begins, goes on or ends along some axis: the ones with most of that first."""
-    found: dict[int, int] = defaultdict(int)
-    for runs, unit in {(s.runs, s.unit) for s in statements if s.unit is not None}:
-        for local in product(*({run.first, run.first + run.step * (run.count - 1)} for run in runs)):
-            found[unit.lag + unit.number(local)] += 1
-            found[unit.lag + unit.number(local) + 1] += 1
-    numbers = sorted(found, key=lambda number: (-found[number], number))
-    return [number for number in numbers if number < len(actions.rounds)][:_SAMPLES]
+def _window(words: Any, low: int, dims: Dims) -> Any:
+    size = words.itemsize
+    counts, strides = tuple(c for c, _ in dims) or (1,), tuple(s * size for _, s in dims) or (size,)
+    return np.ndarray(counts, words.dtype, words, low * size, strides)

@@ -17,7 +17,6 @@ import numpy as np
 
 from compiler.program.program import OUTPUT, Role
 from tests.spike.expand import target_of
-from tests.spike.order import reach_of
 from tests.spike.statements import Looped, Position, Statement, with_rings
 from tests.spike.walks import Walks
 
@@ -252,7 +251,7 @@ def prove(found: Looped, *, jumps: bool = True) -> Proof:
     judge, walks = _Judge(found), Walks(found)
     iterations = found.iterations
     result = Proof(iterations=len(iterations))
-    reach = reach_of(found.actions) + max((abs(s.stage) for s in found.statements), default=0) * 2 + 2
+    reach = found.reach + max((abs(s.stage) for s in found.statements), default=0) * 2 + 2
     periods = _candidates(found) if jumps else []
     states: dict[int, _State] = {}
     iteration = iterations.start

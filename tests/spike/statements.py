@@ -115,7 +115,7 @@ def _offset(ring: Any, local: Sequence[int]) -> int:
 class Looped:
     """A group's statements, and the iterations from the first to one past the last.
 
-    What is done once is done at the begin of iteration `entry`. `listed`: products of runs that had to be cut tile by
+    What is done once is done at the begin of iteration `entry`. No wait looks back more than `reach` tiles. `listed`: products of runs that had to be cut tile by
     tile.
     """
 
@@ -124,6 +124,7 @@ class Looped:
     iterations: range
     listed: int
     entry: int = 0
+    reach: int = 0
 
     def by_queue(self) -> dict[int, list[Statement]]:
         """The statements of each engine in the order of an iteration."""

@@ -17,7 +17,6 @@ from compiler.profile.schema import Profile
 from compiler.program.program import Program
 from compiler.program.timing.demands import Demands, demands_of
 from tests.spike.expand import target_of
-from tests.spike.order import reach_of
 from tests.spike.statements import Looped, Position, Statement
 from tests.spike.walks import Walks
 
@@ -113,7 +112,7 @@ class Statements:
         self._loads = loads
         self.at = {queue: (found.iterations.start, 0) for queue in self.engines}
         self._stop = found.iterations.stop
-        self.reach = reach_of(found.actions) + max((abs(s.stage) for s in found.statements), default=0)
+        self.reach = found.reach + max((abs(s.stage) for s in found.statements), default=0)
         for queue in self.engines:
             self._skip(queue)
 
