@@ -301,7 +301,9 @@ class FlatActions:
         """True if nothing else of the group ever lies in these slots."""
         for slot in slots:
             for other in self.lowering.buffers._by_place[slot.place]:
-                apart = other.address >= slot.address + slot.size_bytes or slot.address >= other.address + other.size_bytes
+                apart = (
+                    other.address >= slot.address + slot.size_bytes or slot.address >= other.address + other.size_bytes
+                )
                 if other not in slots and not apart:
                     return False
         return True
@@ -353,7 +355,11 @@ class FlatActions:
         if found is None:
             self.recorder.actions = []
             self.lowering._loaders = family.number + self._sharing * self._turn(number)
-            jobs = self.rounds[number] if number >= 0 else [(u, dict(self.index(u, (0,) * len(self.axes)))) for u in self.units]
+            jobs = (
+                self.rounds[number]
+                if number >= 0
+                else [(u, dict(self.index(u, (0,) * len(self.axes)))) for u in self.units]
+            )
             family.emit(jobs)
             found = self._known[key] = self.recorder.actions
         return found
@@ -363,7 +369,9 @@ class FlatActions:
         """How many cores load parts of what several need."""
         profile = self.lowering.profile
         engine = profile.engines.iodma
-        return 1 if engine is None else min(len(self.units), ceil(profile.dram_bytes_per_cycle / engine.bytes_per_cycle))
+        return (
+            1 if engine is None else min(len(self.units), ceil(profile.dram_bytes_per_cycle / engine.bytes_per_cycle))
+        )
 
     def _turn(self, number: int) -> int:
         """The innermost counter of a round's tiles: by it cores take turns at loading and sending what several need."""

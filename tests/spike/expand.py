@@ -96,9 +96,7 @@ def _program(found: Looped, order: list[Instance], *, has_waits: bool) -> Progra
     tables, units = context.finished()
     ops = found.actions.group.geometry.ops
     graph = context.graph
-    steps = tuple(
-        Step(group="g", nodes=graph.ops[op.index].origin, tensor=graph.ops[op.index].output) for op in ops
-    )
+    steps = tuple(Step(group="g", nodes=graph.ops[op.index].origin, tensor=graph.ops[op.index].output) for op in ops)
     machine = context.machine
     return Program(
         name="spike",

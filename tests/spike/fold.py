@@ -102,9 +102,7 @@ def _axis(
 @compiled(
     "float64[:, ::1](int64[:, ::1], int64[:, :, ::1], int64[::1], int64[::1], int64[:, ::1], float64[::1], int64)"
 )
-def fold(
-    extents: Any, windows: Any, channels: Any, work: Any, candidates: Any, rates: Any, element: int
-) -> Any:
+def fold(extents: Any, windows: Any, channels: Any, work: Any, candidates: Any, rates: Any, element: int) -> Any:
     """What schedules take; shape (candidates, 6), as `FOUND` says.
 
     candidates: rows of (rows of a tile, columns, units, whether halos are kept). rates: bytes a cycle of a unit's DRAM

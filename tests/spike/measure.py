@@ -180,7 +180,9 @@ def summarise(cases: list[Case]) -> None:
     ratios = np.array([case.cycles for case in cases])
     print("groups", len(cases))
     print("same bytes and calls", sum(not case.differences for case in cases))
-    print("ticks equal", sum(c.are_ticks_equal for c in cases), "verdicts equal", sum(c.are_verdicts_equal for c in cases))
+    print(
+        "ticks equal", sum(c.are_ticks_equal for c in cases), "verdicts equal", sum(c.are_verdicts_equal for c in cases)
+    )
     print(f"of {LONG} and more iterations {len(loops)}", end=": ")
     print("timing jumped", sum(c.timed_jump > 0 for c in loops), "proof jumped", sum(c.proved_jump > 0 for c in loops))
     print("share of iterations jumped", sum(c.timed_jump for c in loops) / sum(c.iterations for c in loops), end=", ")

@@ -35,7 +35,6 @@ def looped(actions: FlatActions) -> Looped:
     """
     found = statements_of(actions)
     distances = distances_of(actions)
-    found.reach = max(distances.values(), default=0)
     emitted = dict.fromkeys({(s.family, s.queue) for s in found.statements}, 0.0)
     order_by(found, distances, emitted)
     tried = [emitted, *(_ready_first(found, distances, is_urgent=is_urgent) for is_urgent in (False, True))]
@@ -74,6 +73,10 @@ def order_by(found: Looped, distances: Distances, phases: Mapping[Node, float]) 
             key = other[1], is_entry
             latest[key] = max(latest.get(key, position), position)
         statement.waits = tuple(Wait(queue, position) for (queue, _), position in sorted(latest.items()))
+    found.reach = max(
+        (-w.position.iteration - s.stage for s in found.statements for w in s.waits if w.position.iteration > ENTRY),
+        default=0,
+    )
     last = max(0, *(s.stage for s in found.statements)), max(0, *(-s.stage for s in found.statements))
     after_entry = [stages[b] for a, b in distances if families[a[0]].before and not families[b[0]].before]
     found.entry = -max(after_entry, default=0)
@@ -135,7 +138,9 @@ def _ready_first(found: Looped, distances: Distances, *, is_urgent: bool) -> dic
         its = times.get(node, {})
         middle = [at for at in its if len(clock) / 4 <= at <= len(clock) * 3 / 4] or list(its)
         gaps = [its[at] - clock[at] for at in middle]
-        phases[node] = float(np.mean(gaps)) / max(1e-9, (clock[-1] - clock[0]) / max(1, len(clock) - 1)) if gaps else 0.0
+        phases[node] = (
+            float(np.mean(gaps)) / max(1e-9, (clock[-1] - clock[0]) / max(1, len(clock) - 1)) if gaps else 0.0
+        )
     return phases
 
 

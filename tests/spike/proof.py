@@ -251,7 +251,7 @@ def prove(found: Looped, *, jumps: bool = True) -> Proof:
     judge, walks = _Judge(found), Walks(found)
     iterations = found.iterations
     result = Proof(iterations=len(iterations))
-    reach = found.reach + max((abs(s.stage) for s in found.statements), default=0) * 2 + 2
+    reach = found.reach + 1
     periods = _candidates(found) if jumps else []
     states: dict[int, _State] = {}
     iteration = iterations.start

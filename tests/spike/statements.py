@@ -115,7 +115,8 @@ def _offset(ring: Any, local: Sequence[int]) -> int:
 class Looped:
     """A group's statements, and the iterations from the first to one past the last.
 
-    What is done once is done at the begin of iteration `entry`. No wait looks back more than `reach` tiles. `listed`: products of runs that had to be cut tile by
+    What is done once is done at the begin of iteration `entry`. No wait looks back more than `reach`
+    iterations. `listed`: products of runs that had to be cut tile by
     tile.
     """
 

@@ -24,6 +24,8 @@ TICKS: Final = 1024
 # Parts of an amount, so that rates per tick are whole numbers.
 _PARTS: Final = 1 << 24
 _WHOLE: Final = 1 << 10
+# An engine that waits for fewer iterations than this is one of those that go on together.
+_SOON: Final = 8
 # Of how many earlier iterations in the same state the period is tried.
 _CANDIDATES: Final = 64
 
@@ -112,7 +114,6 @@ class Statements:
         self._loads = loads
         self.at = {queue: (found.iterations.start, 0) for queue in self.engines}
         self._stop = found.iterations.stop
-        self.reach = found.reach + max((abs(s.stage) for s in found.statements), default=0)
         for queue in self.engines:
             self._skip(queue)
 
@@ -281,18 +282,29 @@ class Loop:
         found = [p.iteration for q in self.engines if (p := self.source.progress(q, self.engines)) is not None]
         return min(found, default=None)
 
-    def _is_late(self, queue: int, first: int) -> bool:
-        """True for an engine that waits for an iteration that is far off."""
-        engine, (iteration, _) = self.engines[queue], self.source.at[queue]
-        is_idle = engine.issued is None and engine.active is None
-        return is_idle and first + 2 * self.source.reach < iteration < self.source.walks.iterations.stop
+    def _room(self, queue: int, seen: tuple[int, ...] = ()) -> int:
+        """For how many iterations an idle engine surely goes on waiting; 0 if it may soon go on."""
+        engine, source = self.engines[queue], self.source
+        command = source.peek(queue)
+        if engine.issued is not None or engine.active is not None or command is None:
+            return 0
+        found = 0
+        for wait in command.name.waits:
+            progress = source.progress(wait.queue, self.engines) if wait.queue in self.engines else None
+            target = target_of(wait.position, command.position, command.name.stage, source.walks.entry)
+            if progress is not None and progress <= target:
+                found = max(found, target.iteration - progress.iteration - 1)
+                if wait.queue not in seen:
+                    # what it waits for may wait itself
+                    found = max(found, self._room(wait.queue, (*seen, queue)))
+        return found if found > _SOON else 0
 
     def _state(self, first: int) -> Any:
         found = []
         for queue, engine in self.engines.items():
             iteration, place = self.source.at[queue]
             entry: list[Any] = [iteration - first, place] if iteration < self.source.walks.iterations.stop else []
-            if self._is_late(queue, first):
+            if self._room(queue):
                 entry = [iteration, place]
             if engine.issued is not None:
                 its = engine.issued
@@ -311,10 +323,10 @@ class Loop:
         # engines that are ahead have to find the same as before, too
         stop = walks.iterations.stop
         at = {q: i for q, (i, _) in self.source.at.items() if i < stop}
-        late = {q: i for q, i in at.items() if self._is_late(q, first)}
+        # what has not begun yet, or waits for something far off, stays where it is
+        late = {q: room for q in at if (room := self._room(q))}
         ahead = max((i - first for q, i in at.items() if q not in late), default=0) + 1
-        # what has not begun yet stays where it is
-        room = min((i - first - ahead - self.source.reach for i in late.values()), default=stop)
+        room = min(late.values(), default=stop)
         shift = ticks = period = 0
         for before, then in found:
             length = first - before
