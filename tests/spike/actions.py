@@ -1,4 +1,4 @@
-"""What the cores of a chip without SRAM do with one tile, as a function of the tile's number and nothing else (SCHED-3).
+"""What the cores of a chip without SRAM do with one tile, as a function of the tile's counters alone (SCHED-3).
 
 Where tiles, kept halos and weights lie is asked of today's lowering, which places them before it emits anything. What
 it decides by history (which buffer, which sender, whether weights are brought) is replaced by rules over counters.
@@ -37,7 +37,7 @@ class UnsupportedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One command of one tile: `key` is what stays the same from tile to tile, `numbers` are addresses and positions."""
+    """One command of one tile: `key` stays the same from tile to tile, `numbers` are addresses and positions."""
 
     queue: int
     key: tuple[Any, ...]
@@ -234,8 +234,8 @@ class FlatActions:
             firsts = tuple(min(column) for column in columns)
             counts = tuple(max(column) - first + 1 for column, first in zip(columns, firsts, strict=True))
             known = found[unit] = Unit(firsts, counts, its[0][0])
-            for number, (turn, index) in enumerate(its):
-                local = tuple(i - first for i, first in zip(index, firsts, strict=True))
+            for number, (turn, place) in enumerate(its):
+                local = tuple(i - first for i, first in zip(place, firsts, strict=True))
                 if turn != known.lag + number or prod(counts) != len(its) or known.local(number) != local:
                     raise UnsupportedError("tiles that are not dealt in runs")
         return found
@@ -318,7 +318,11 @@ class FlatActions:
             found.append(Family(name=name, number=len(found), emit=emit, before=before, ahead=ahead))
 
         def each(emit: Callable[[int, Mapping[str, int]], None]) -> Callable[[list[Job]], None]:
-            return lambda jobs: [emit(unit, index) for unit, index in jobs] and None
+            def every(jobs: list[Job]) -> None:
+                for unit, index in jobs:
+                    emit(unit, index)
+
+            return every
 
         for name in lowering.geometry.inputs:
             add(f"bring {name}", lambda jobs, name=name: self._bring(name, jobs), ahead=True)  # type: ignore[misc]

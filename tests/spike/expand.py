@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def corners_of(found: Looped) -> Program:
     """The commands of every statement at the ends of all its runs: between them addresses lie in between."""
     order = []
     for statement in found.statements:
-        ends = ({run.first, run.first + run.step * (run.count - 1)} for run in statement.runs)
+        ends = ({run.first, run.first + run.step * (run.tiles - 1)} for run in statement.runs)
         order += [(Position(0, 0, 0), statement.queue, statement, local) for local in product(*ends)]
     return _program(found, order, has_waits=False)
 
@@ -61,7 +62,10 @@ def _program(found: Looped, order: list[Instance], *, has_waits: bool) -> Progra
         positions[queue].append(position)
         numbers[queue].append(number)
     commands = np.zeros(len(order), dtype=COMMAND)
-    calls, bindings, waits, offsets = [], [], [], [0]
+    calls: list[tuple[int, ...]] = []
+    bindings: list[tuple[Any, ...]] = []
+    waits: list[int] = []
+    offsets = [0]
     for number, (position, _, statement, local) in enumerate(order):
         row, key = commands[number], statement.key
         values = statement.numbers(local) if statement.unit is not None else statement.base

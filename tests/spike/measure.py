@@ -229,8 +229,9 @@ def network(name: str, numbers: list[int]) -> None:
         print(
             f"{head} commands {len(today.program.commands)} {len(program.commands)} statements {len(loops.statements)}"
             f" iterations {len(loops.iterations)} cycles {cycles / today.cycles:.4f} ticks {plain.ticks == timed.ticks}"
-            f" jumped {timed.jumped} from {timed.first_jump} period {timed.period} {seconds:.1f} s; proof {proof.jumped}"
-            f" from {proof.first_jump} period {proof.period} {others:.1f} s; {differences(today.program, program)}",
+            f" jumped {timed.jumped} from {timed.first_jump} period {timed.period} {seconds:.1f} s;"
+            f" proof {proof.jumped} from {proof.first_jump} period {proof.period} {others:.1f} s;"
+            f" {differences(today.program, program)}",
             flush=True,
         )
     print(name, "cycles to today's", totals[1] / totals[0])

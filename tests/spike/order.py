@@ -97,7 +97,7 @@ def _behind(phase: dict[Node, float], distances: Distances) -> None:
                 phase[after], moved = least, True
 
 
-# --- what is ready first --------------------------------------------------------------------------------------------------
+# --- what is ready first ----------------------------------------------------------------------------------------------
 
 
 def _ready_first(found: Looped, distances: Distances, *, is_urgent: bool) -> dict[Node, float]:
@@ -135,12 +135,11 @@ def _ready_first(found: Looped, distances: Distances, *, is_urgent: bool) -> dic
     clock = _clock(found, times)
     phases = {}
     for node in {(s.family, s.queue) for s in found.statements}:
-        its = times.get(node, {})
-        middle = [at for at in its if len(clock) / 4 <= at <= len(clock) * 3 / 4] or list(its)
-        gaps = [its[at] - clock[at] for at in middle]
-        phases[node] = (
-            float(np.mean(gaps)) / max(1e-9, (clock[-1] - clock[0]) / max(1, len(clock) - 1)) if gaps else 0.0
-        )
+        known = times.get(node, {})
+        middle = [at for at in known if len(clock) / 4 <= at <= len(clock) * 3 / 4] or list(known)
+        gaps = [known[at] - clock[at] for at in middle]
+        interval = max(1e-9, (clock[-1] - clock[0]) / max(1, len(clock) - 1))
+        phases[node] = float(np.mean(gaps)) / interval if gaps else 0.0
     return phases
 
 
@@ -157,12 +156,12 @@ def _clock(found: Looped, times: Mapping[Node, Mapping[int, float]]) -> Any:
     return np.interp(np.arange(count), known, [marks.get(at, 0.0) for at in known])
 
 
-# --- distances ------------------------------------------------------------------------------------------------------------
+# --- distances --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Bytes:
-    """The bytes of one memory: the node that wrote each last and in which round, and by node the last round of a read."""
+    """The bytes of one memory: the node that wrote each last, in which round, and by node the last round of a read."""
 
     writer: Any
     written: Any

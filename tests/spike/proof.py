@@ -71,7 +71,7 @@ class _State:
     @property
     def size_bytes(self) -> int:
         """What keeping it takes."""
-        return sum(numbers.nbytes for numbers, _ in self.marks)
+        return sum(int(numbers.nbytes) for numbers, _ in self.marks)
 
 
 Access = tuple[int, int, tuple[int, ...], tuple[int, ...]]  # place, low, counts, strides
@@ -95,7 +95,7 @@ class _Judge:
         """How many bytes of each memory are touched; raises RefusedError for what lies outside of one."""
         sizes: dict[int, int] = defaultdict(int)
         for statement in self.found.statements:
-            for corner in product(*({run.first, run.first + run.step * (run.count - 1)} for run in statement.runs)):
+            for corner in product(*({run.first, run.first + run.step * (run.tiles - 1)} for run in statement.runs)):
                 for side in accesses_of(statement, corner):
                     for place, low, counts, strides in side:
                         # double buffers: whichever is the higher one
@@ -173,7 +173,7 @@ class _Judge:
     def state(self) -> _State:
         """All marks with the engines whose numbers they are, and the positions that can be waited for."""
         every = np.arange(len(self.queues))
-        marks = [(self.clock[queue].copy(), every) for queue in self.queues]
+        marks: list[tuple[Any, Any]] = [(self.clock[queue].copy(), every) for queue in self.queues]
         marks += [(np.array(self.done[queue].clocks).reshape(-1, len(every)), every) for queue in self.queues]
         for _, place in sorted(self.places.items()):
             marks.append((place.writer.copy(), place.writer_queue.copy()))
@@ -237,7 +237,7 @@ def accesses_of(statement: Statement, local: Sequence[int]) -> tuple[list[Access
 def _ring_bytes(statement: Statement) -> int:
     """How far a second buffer may lie behind the first."""
     rings = statement.key[-2:] if statement.key[0] == "copy" else [bound[-1] for bound in statement.key[-1]]
-    return max([0, *(abs(ring[0]) for ring in rings if ring is not None)])
+    return max([0, *(abs(int(ring[0])) for ring in rings if ring is not None)])
 
 
 def _window(words: Any, access: Access) -> Any:
@@ -341,7 +341,7 @@ def _judge_results(found: Looped) -> None:
         if region.name not in written:
             raise RefusedError("given")
         dims = [(run, 1), *zip(counts, jumps, strict=True)]
-        dims += [(r.count, c[1]) for r, c in zip(statement.runs, statement.coefficients, strict=True)]
+        dims += [(r.tiles, c[1]) for r, c in zip(statement.runs, statement.coefficients, strict=True)]
         offsets = np.array([low - region.address])
         for count, stride in dims:
             offsets = (offsets[:, None] + np.arange(count) * stride).ravel()

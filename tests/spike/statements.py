@@ -22,16 +22,16 @@ PERIODS: Final = (1, 2, 3, 4)
 
 
 class Run(NamedTuple):
-    """Values of a counter: first, first + step, ..., `count` of them."""
+    """Values of a counter: first, first + step, ..., `tiles` of them."""
 
     first: int
     step: int
-    count: int
+    tiles: int
 
     def place(self, value: int) -> int:
         """Which one a value is; -1 for none."""
         number, rest = divmod(value - self.first, self.step)
-        return -1 if rest or not 0 <= number < self.count else number
+        return -1 if rest or not 0 <= number < self.tiles else number
 
 
 class Position(NamedTuple):
@@ -85,7 +85,7 @@ class Statement:
         """For how many tiles it holds."""
         found = 1
         for run in self.runs:
-            found *= run.count
+            found *= run.tiles
         return found
 
 
@@ -140,12 +140,12 @@ class Looped:
         if unit is None:
             yield Position(self.entry, statement.order, statement.place), ()
             return
-        for local in product(*(range(r.first, r.first + r.step * r.count, r.step) for r in statement.runs)):
+        for local in product(*(range(r.first, r.first + r.step * r.tiles, r.step) for r in statement.runs)):
             number = unit.lag + unit.number(local) - statement.stage
             yield Position(number, statement.order, statement.place), local
 
 
-# --- from families to statements ------------------------------------------------------------------------------------------
+# --- from families to statements --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +192,17 @@ class _Prober:
         coefficients = []
         for axis, run in enumerate(runs):
             change = (0,) * len(base.numbers)
-            if run.count > 1:
+            if run.tiles > 1:
                 other = self._cell((*first[:axis], run.first + run.step, *first[axis + 1 :]))
                 if other.keys != base.keys:
                     yield from self._listed(runs)
                     return
                 change = _difference(base, other)
             coefficients.append(change)
-        corner = self._cell(tuple(run.first + run.step * (run.count - 1) for run in runs))
+        corner = self._cell(tuple(run.first + run.step * (run.tiles - 1) for run in runs))
         expected = list(base.numbers)
         for run, change in zip(runs, coefficients, strict=True):
-            expected = [value + (run.count - 1) * c for value, c in zip(expected, change, strict=True)]
+            expected = [value + (run.tiles - 1) * c for value, c in zip(expected, change, strict=True)]
         if corner.keys != base.keys or corner.numbers != tuple(expected):
             yield from self._listed(runs)
         elif base.keys:
@@ -210,9 +210,9 @@ class _Prober:
 
     def _listed(self, runs: tuple[Run, ...]) -> Iterator[tuple[tuple[Run, ...], _Cell, tuple[tuple[int, ...], ...]]]:
         """Cut a product in which the numbers do not go up evenly along the first axis that has several values."""
-        axis = next(axis for axis, run in enumerate(runs) if run.count > 1)
+        axis = next(axis for axis, run in enumerate(runs) if run.tiles > 1)
         self.listed += 1
-        for value in range(runs[axis].count):
+        for value in range(runs[axis].tiles):
             its = Run(runs[axis].first + value * runs[axis].step, 1, 1)
             yield from self._whole((*runs[:axis], its, *runs[axis + 1 :]))
 
@@ -321,17 +321,17 @@ def _merged(cells: list[_Part]) -> list[_Part]:
 def _joined(one: _Part, other: _Part, axis: int) -> _Part | None:
     (runs, base, coefficients), (others, after, changes) = one, other
     mine, its = runs[axis], others[axis]
-    step = mine.step if mine.count > 1 else its.first - mine.first
-    if its.first != mine.first + step * mine.count or (its.count > 1 and its.step != step) or step > PERIODS[-1]:
+    step = mine.step if mine.tiles > 1 else its.first - mine.first
+    if its.first != mine.first + step * mine.tiles or (its.tiles > 1 and its.step != step) or step > PERIODS[-1]:
         return None
     if any(a != b for at, (a, b) in enumerate(zip(coefficients, changes, strict=True)) if at != axis):
         return None
-    change = coefficients[axis] if mine.count > 1 else _difference(base, after)
-    if its.count > 1 and changes[axis] != change:
+    change = coefficients[axis] if mine.tiles > 1 else _difference(base, after)
+    if its.tiles > 1 and changes[axis] != change:
         return None
-    if any(b != a + mine.count * c for a, b, c in zip(base.numbers, after.numbers, change, strict=True)):
+    if any(b != a + mine.tiles * c for a, b, c in zip(base.numbers, after.numbers, change, strict=True)):
         return None
-    run = Run(mine.first, step, mine.count + its.count)
+    run = Run(mine.first, step, mine.tiles + its.tiles)
     return (*runs[:axis], run, *runs[axis + 1 :]), base, (*coefficients[:axis], change, *coefficients[axis + 1 :])
 
 

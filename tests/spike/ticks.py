@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil, inf
 from typing import Any, Final
-
-import numpy as np
 
 from compiler.profile.schema import Profile
 from compiler.program.program import Program
 from compiler.program.timing.demands import Demands, demands_of
 from tests.spike.expand import target_of
-from tests.spike.statements import Looped, Position, Statement
+from tests.spike.statements import Looped, Position
 from tests.spike.walks import Walks
 
 TICKS: Final = 1024
@@ -83,7 +82,7 @@ class Expanded:
         self._next = dict.fromkeys(self.engines, 0)
         self._loads = loads
         offsets, waits = program.wait_offsets.tolist(), program.waits.tolist()
-        self._waits = [waits[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+        self._waits = [waits[a:b] for a, b in pairwise(offsets)]
         self._ended = [False] * len(queues)
 
     def peek(self, queue: int) -> _Command | None:
@@ -112,7 +111,7 @@ class Statements:
         self.walks = Walks(found)
         self.engines = sorted(self.walks.queues)
         self._loads = loads
-        self.at = {queue: (found.iterations.start, 0) for queue in self.engines}
+        self.at = dict.fromkeys(self.engines, (found.iterations.start, 0))
         self._stop = found.iterations.stop
         for queue in self.engines:
             self._skip(queue)

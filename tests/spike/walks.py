@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.spike.statements import Looped, Position, Statement, Unit
+from tests.spike.actions import Unit
+from tests.spike.statements import Looped, Position, Statement
 
 Instance = tuple[Statement, Position]
 
