@@ -41,10 +41,13 @@ def firsts_of(found: Looped) -> Program:
 
 
 def corners_of(found: Looped) -> Program:
-    """The commands of every statement at the ends of all its runs: between them addresses lie in between."""
+    """The commands of every statement at the ends of all its runs, and beside the first for the other of two buffers.
+
+    Between them addresses lie in between.
+    """
     order = []
     for statement in found.statements:
-        ends = ({run.first, run.first + run.step * (run.tiles - 1)} for run in statement.runs)
+        ends = ({r.first + r.step * at for at in (0, min(1, r.tiles - 1), r.tiles - 1)} for r in statement.runs)
         order += [(Position(0, 0, 0), statement.queue, statement, local) for local in product(*ends)]
     return _program(found, order, has_waits=False)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler.program.program import OUTPUT, Role
 from tests.spike.expand import target_of
-from tests.spike.statements import Looped, Position, Statement, with_rings
+from tests.spike.statements import ENTRY, Looped, Position, Statement, with_rings
 from tests.spike.walks import Walks
 
 _NOTHING: Final = -1
@@ -53,11 +53,15 @@ class _Place:
 
 @dataclass(slots=True)
 class _Done:
-    """Commands of one engine that others may wait for: positions, clocks; numbers go up by one to `number`."""
+    """Commands of one engine that others may wait for: positions, clocks; numbers go up by one to `number`.
+
+    `before`: of what is done once, however long ago.
+    """
 
     positions: list[Position] = field(default_factory=list)
     clocks: list[Any] = field(default_factory=list)
     number: int = 0
+    before: list[tuple[Position, Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -117,6 +121,11 @@ class _Judge:
             if other is None:
                 continue
             target = target_of(wait.position, position, statement.stage, self.found.entry)
+            if wait.position.iteration <= ENTRY:
+                for known, its_clock in other.before:
+                    if known <= target:
+                        np.maximum(clock, its_clock, out=clock)
+                continue
             at = len(other.positions) - 1
             while at >= 0 and other.positions[at] > target:
                 at -= 1
@@ -142,6 +151,8 @@ class _Judge:
         self.clock[queue] = clock
         done.positions.append(position)
         done.clocks.append(clock)
+        if statement.unit is None:
+            done.before.append((position, clock))
 
     def _local(self, statement: Statement, position: Position) -> tuple[int, ...]:
         unit = statement.unit
