@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import gcd
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +25,7 @@ _NOTHING: Final = -1
 # Periods tried, in iterations, and in rows of the innermost loops.
 _PERIODS: Final = (1, 2, 3, 4)
 # How much earlier states may take that are kept to be met again.
-_STATE_BYTES: Final = 1 << 28
+_STATE_BYTES: Final = 1 << 29
 
 
 class RefusedError(Exception):
@@ -90,9 +91,13 @@ class _Judge:
         self.done = {queue: _Done() for queue in self.queues}
         self.clock = {queue: np.zeros(len(self.queues), dtype=np.int64) for queue in self.queues}
         self._machine = found.actions.lowering.machine
+        # as large as all accesses allow
+        self._word = 0
+        sizes = self._sizes()
+        self._word = self._word or 1
         self.places = {
-            number: _Place(np.full(size, _NOTHING, np.int8), np.zeros(size, np.int64), {})
-            for number, size in sorted(self._sizes().items())
+            number: _Place(np.full(size // self._word, _NOTHING, np.int8), np.zeros(size // self._word, np.int32), {})
+            for number, size in sorted(sizes.items())
         }
 
     def _sizes(self) -> dict[int, int]:
@@ -104,7 +109,10 @@ class _Judge:
                     for place, low, counts, strides in side:
                         # double buffers: whichever is the higher one
                         high = low + 1 + sum((c - 1) * s for c, s in zip(counts, strides, strict=True))
-                        sizes[place] = max(sizes[place], high + _ring_bytes(statement))
+                        rings = _ring_bytes(statement)
+                        sizes[place] = max(sizes[place], high + rings)
+                        steps = (c if s == 1 else s for c, s in zip(counts, strides, strict=True) if c > 1)
+                        self._word = gcd(self._word, low, rings, *steps)
                         if low < 0 or high > self._machine.places[place].capacity_bytes:
                             raise RefusedError("address")
         return sizes
@@ -141,12 +149,16 @@ class _Judge:
         for access in reads:
             place = self.places[access[0]]
             if mine not in place.readers:
-                place.readers[mine] = np.zeros(len(place.writer), np.int64)
-            _window(place.readers[mine], access)[...] = number
+                place.readers[mine] = np.zeros(len(place.writer), np.int32)
+            self._window(place.readers[mine], access)[...] = number
         for access in writes:
             place = self.places[access[0]]
-            _window(place.writer_queue, access)[...] = mine
-            _window(place.writer, access)[...] = number
+            if statement.key[0] == "call" and mine in place.readers and access not in reads:
+                # between the ends of a run a result may come to lie on an operand
+                if (self._window(place.readers[mine], access) == number).any():
+                    raise RefusedError("operand")
+            self._window(place.writer_queue, access)[...] = mine
+            self._window(place.writer, access)[...] = number
         clock[mine] = number
         self.clock[queue] = clock
         done.positions.append(position)
@@ -160,11 +172,11 @@ class _Judge:
 
     def _check(self, access: Access, clock: Any, *, is_read: bool) -> None:
         place = self.places[access[0]]
-        size = len(place.writer)
+        size = len(place.writer) * self._word
         reach = sum((c - 1) * s for c, s in zip(access[2], access[3], strict=True))
         if access[1] < 0 or access[1] + reach >= size:
             raise RefusedError("address")
-        queues, writers = _window(place.writer_queue, access), _window(place.writer, access)
+        queues, writers = self._window(place.writer_queue, access), self._window(place.writer, access)
         if is_read and (queues == _NOTHING).any():
             raise RefusedError("unwritten")
         # queue -1 is the last clock: nobody wrote, so number 0 is known
@@ -172,8 +184,15 @@ class _Judge:
             raise RefusedError("order")
         if not is_read:
             for number, readers in place.readers.items():
-                if (_window(readers, access) > clock[number]).any():
+                if (self._window(readers, access) > clock[number]).any():
                     raise RefusedError("order")
+
+    def _window(self, words: Any, access: Access) -> Any:
+        _, low, counts, strides = access
+        size, word = words.itemsize, self._word
+        shape = tuple(c // word if s == 1 and c > 1 else c for c, s in zip(counts, strides, strict=True))
+        steps = tuple(size if s == 1 else s // word * size for s in strides)
+        return np.ndarray(shape, words.dtype, words, low // word * size, steps)
 
     # --- states -------------------------------------------------------------------------------------------------------
 
@@ -249,12 +268,6 @@ def _ring_bytes(statement: Statement) -> int:
     """How far a second buffer may lie behind the first."""
     rings = statement.key[-2:] if statement.key[0] == "copy" else [bound[-1] for bound in statement.key[-1]]
     return max([0, *(abs(int(ring[0])) for ring in rings if ring is not None)])
-
-
-def _window(words: Any, access: Access) -> Any:
-    _, low, counts, strides = access
-    size = words.itemsize
-    return np.ndarray(counts, words.dtype, words, low * size, tuple(stride * size for stride in strides))
 
 
 def prove(found: Looped, *, jumps: bool = True) -> Proof:
