@@ -153,10 +153,10 @@ class _Judge:
             self._window(place.readers[mine], access)[...] = number
         for access in writes:
             place = self.places[access[0]]
-            if statement.key[0] == "call" and mine in place.readers and access not in reads:
-                # between the ends of a run a result may come to lie on an operand
-                if (self._window(place.readers[mine], access) == number).any():
-                    raise RefusedError("operand")
+            # between the ends of a run a result may come to lie on an operand
+            is_new = statement.key[0] == "call" and mine in place.readers and access not in reads
+            if is_new and (self._window(place.readers[mine], access) == number).any():
+                raise RefusedError("operand")
             self._window(place.writer_queue, access)[...] = mine
             self._window(place.writer, access)[...] = number
         clock[mine] = number
@@ -280,11 +280,11 @@ def prove(found: Looped, *, jumps: bool = True) -> Proof:
     states: dict[int, _State] = {}
     iteration = iterations.start
     while iteration < iterations.stop:
-        if any(walks.repeats(iteration, period) >= 2 or iteration - period in states for period in periods):
+        if any(walks.alike(iteration, period) >= 2 * period or iteration - period in states for period in periods):
             states[iteration] = now = judge.state()
             for period in periods:
                 before = states.get(iteration - period)
-                times = walks.repeats(iteration - period, period) - 1 if before is not None else 0
+                times = walks.alike(iteration - period, period) // period if before is not None else 0
                 is_met = before is not None and times > 0 and _is_same(before, now, period)
                 if is_met and before is not None and _touch_same(walks, iteration - period, period):
                     judge.jump(before, times, period)

@@ -329,7 +329,7 @@ class Loop:
         shift = ticks = period = 0
         for before, then in found:
             length = first - before
-            count = min(walks.repeats(before, length) - -(-ahead // length) - 1, room // length)
+            count = min((walks.alike(before, length) - ahead) // length, room // length)
             if count * length > shift:
                 shift, ticks, period = count * length, count * (self.now - then), length
         found.append((first, self.now))

@@ -66,13 +66,12 @@ class Walks:
             found = self._known[key] = [s for s in self.queues[queue] if _holds(s, iteration, self.entry)]
         return found
 
-    def repeats(self, iteration: int, period: int) -> int:
-        """How many periods after an iteration do what the one from it on does."""
+    def alike(self, iteration: int, period: int) -> int:
+        """How many iterations from one on are followed, a period later, by one that does the same."""
         begin = iteration - self.iterations.start
         kinds = self.kinds
         same = kinds[begin : len(kinds) - period] == kinds[begin + period :]
-        first = int(np.argmin(same)) if not same.all() else len(same)
-        return first // period
+        return int(np.argmin(same)) if not same.all() else len(same)
 
 
 def _holds(statement: Statement, iteration: int, entry: int) -> bool:
