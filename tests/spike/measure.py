@@ -1,43 +1,59 @@
-"""The measures of issue 26 for the spike: `python -m tests.spike.measure groups 300`, `... network mobilenet_v1`."""
+"""The measures of issue 26 for the spike, `python -m tests.spike.measure` and one of these:
+
+`groups 300 4` (groups, mutants of each), `network mobilenet_v1` (and numbers of groups), `mc_cnn 480 120 60 24`
+(extents, tile), `halos 16 48` (cores, images), `folds`.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 
 from compiler.errors import LimitError
+from compiler.frontend.precision import SetPrecision
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments
-from compiler.options import Options
+from compiler.ops.op_facts import graph_facts
+from compiler.options import Options, parse_options
 from compiler.profile.load import builtin_profile
+from compiler.profile.schema import Profile
 from compiler.program.errors import ProgramError
 from compiler.program.lower import handed_out
 from compiler.program.segment import PlannedGroup, lower_segment
-from compiler.program.timing.timeline import timeline_of
+from compiler.program.timing.timeline import Timeline, timeline_of
 from compiler.program.verify import check, verify
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Placement
 from compiler.tiling.price import group_of
 from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
+from tests.bench.prices import pinned
 from tests.compiler.program.lowered import Lowered, Network, chip, fits, group, lower
 from tests.models import Model, import_graph, partition_of
 from tests.networks import NETWORKS
+from tests.networks import _chain as chain
 from tests.spike.actions import FlatActions, UnsupportedError
 from tests.spike.compare import differences
 from tests.spike.expand import corners_of, firsts_of, program_of
+from tests.spike.fold import chain_of, fold
+from tests.spike.halos import HaloActions
+from tests.spike.halos import network as halo_network
 from tests.spike.order import looped
 from tests.spike.proof import RefusedError, mutants, prove
-from tests.spike.statements import Looped
+from tests.spike.staged import StagedActions
+from tests.spike.statements import Looped, over_cores, statements_of
 from tests.spike.ticks import expanded_ticks, looped_ticks
 
 # Loops of so many iterations should be jumped over (issue 26).
 LONG = 20
+# Of more iterations than this statements are counted, but not expanded.
+_EXPANDED_MAX = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -213,32 +229,106 @@ def network(name: str, numbers: list[int]) -> None:
         except UnsupportedError as error:
             print(head, "left out:", error, flush=True)
             continue
-        loops = looped(actions)
-        program = program_of(loops)
-        verify(program, shared=profile.engines.shared)
-        times = []
-        plain = expanded_ticks(program, profile)
-        first = firsts_of(loops)
-        for judge in (lambda: looped_ticks(loops, first, profile), lambda: prove(loops)):  # noqa: B023
-            begin = perf_counter()
-            result: Any = judge()
-            times.append((result, perf_counter() - begin))
-        (timed, seconds), (proof, others) = times
-        cycles = timeline_of(program, profile).cycles
-        totals += [today.cycles, cycles]
-        print(
-            f"{head} commands {len(today.program.commands)} {len(program.commands)} statements {len(loops.statements)}"
-            f" iterations {len(loops.iterations)} cycles {cycles / today.cycles:.4f} ticks {plain.ticks == timed.ticks}"
-            f" jumped {timed.jumped} from {timed.first_jump} period {timed.period} {seconds:.1f} s;"
-            f" proof {proof.jumped} from {proof.first_jump} period {proof.period} {others:.1f} s;"
-            f" {differences(today.program, program)}",
-            flush=True,
-        )
+        totals += report(head, actions, profile, today)
     print(name, "cycles to today's", totals[1] / totals[0])
 
 
+def report(head: str, actions: FlatActions, profile: Profile, today: Timeline) -> tuple[float, float]:
+    """Print the measures of one group; cycles of today's program and of the expanded statements."""
+    loops = looped(actions)
+    program = program_of(loops)
+    verify(program, shared=profile.engines.shared)
+    plain, first = expanded_ticks(program, profile), firsts_of(loops)
+    begin = perf_counter()
+    timed = looped_ticks(loops, first, profile)
+    middle = perf_counter()
+    proof = prove(loops)
+    end = perf_counter()
+    cycles = timeline_of(program, profile).cycles
+    print(
+        f"{head} commands {len(today.program.commands)} {len(program.commands)} statements {len(loops.statements)}"
+        f" over cores {over_cores(loops)} listed {loops.listed} iterations {len(loops.iterations)}"
+        f" cycles {cycles / today.cycles:.4f} ticks {plain.ticks == timed.ticks}"
+        f" jumped {timed.jumped} from {timed.first_jump} period {timed.period} {middle - begin:.1f} s;"
+        f" proof {proof.jumped} from {proof.first_jump} period {proof.period} {end - middle:.1f} s;"
+        f" {differences(today.program, program)}",
+        flush=True,
+    )
+    return today.cycles, cycles
+
+
+def mc_cnn_actions(width: int, height: int, tile: dict[str, int]) -> tuple[StagedActions, Callable[[], Timeline]]:
+    """MC-CNN with a last map of these extents on metaproto-df, fused under a pinned tile; how to get today's program."""
+    profile = builtin_profile("metaproto-df")
+    model = chain("mc_cnn", 1, ((64, 3),) * 4, height, width)
+    schedule = pinned(model, tile, {"H": "cached", "W": "cached"})
+    options = parse_options({"schedule": schedule, "precision": "int8", "objective": "energy"})
+    graph = SetPrecision(precision="int8").run(import_graph(model.SerializeToString()))
+    compilers = SegmentCompilers(profile, options)
+    fused = FuseSegments(options=options, compilers=compilers).run(partition_of(graph, profile, options))
+    (planned,) = fused.segments[0].groups
+    outputs, tiling = handed_out(fused.facts, planned.ops), planned.choice.tiling
+    its = [PlannedGroup(name="g", ops=planned.ops, tiling=tiling)]
+    found = group_of(GroupGeometry(fused.facts, planned.ops), profile, tiling)
+    actions = StagedActions(fused.facts, found, outputs)
+    return actions, lambda: lower_segment(fused.facts, profile, "s", its, outputs)
+
+
+def mc_cnn(width: int, height: int, tile: dict[str, int]) -> None:
+    """Measure it; of large maps the statements alone."""
+    actions, today = mc_cnn_actions(width, height, tile)
+    head = f"mc_cnn {width}x{height} tile {tile}"
+    if len(actions.rounds) > _EXPANDED_MAX:
+        loops = statements_of(actions)
+        count = sum(statement.tiles for statement in loops.statements)
+        print(head, "statements", len(loops.statements), "commands", count, "listed", loops.listed)
+        return
+    report(head, actions, actions.group.profile, today())
+
+
+def halos(cores: int, images: int) -> None:
+    """Measure halos that pass both ways between cores, image after image; values are compared too."""
+    net = halo_network(images, 4 * cores)
+    actions = HaloActions(net, cores)
+    loops = looped(actions)
+    program, profile = program_of(loops), actions.group.profile
+    verified = verify(program, shared=profile.engines.shared)
+    Lowered(network=net, groups=(), program=program, verified=verified).check_values()
+    plain, timed, proof = expanded_ticks(program, profile), looped_ticks(loops, firsts_of(loops), profile), prove(loops)
+    print("statements", len(loops.statements), "over cores", over_cores(loops), "commands", len(program.commands))
+    print("ticks", plain.ticks == timed.ticks, timed, proof)
+
+
+def folds() -> None:
+    """Measure microseconds a candidate of the streaming fold, as processor time."""
+    rates = np.array([8.0, 16.0, 16.0, 8.0, 8.0, 120.0])
+    tiles = [
+        [h, w, units, kept]
+        for h in (1, 2, 4, 6, 8, 12, 16, 24, 36, 72)
+        for w in (4, 8, 16, 24, 32, 48, 60, 72, 120, 240, 480)
+        for units in (1, 2, 4)
+        for kept in (0, 1)
+    ]
+    candidates = np.array(tiles, dtype=np.int64)
+    for name in ("fsrcnn", "mc_cnn"):
+        its = chain_of(graph_facts(import_graph(NETWORKS[name]().SerializeToString())))
+        begin = process_time()
+        for _ in range(20):
+            fold(its.extents, its.windows, its.channels, its.work, candidates, rates, 1)
+        print(name, (process_time() - begin) / 20 / len(candidates) * 1e6, "us a candidate")
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "groups":
-        groups(int(sys.argv[2]), *map(int, sys.argv[3:]))
-    else:
-        network(sys.argv[2], list(map(int, sys.argv[3:])))
+    what, *numbers = sys.argv[1:]
+    match what:
+        case "groups":
+            groups(*map(int, numbers))
+        case "network":
+            network(numbers[0], list(map(int, numbers[1:])))
+        case "mc_cnn":
+            w, h, across, down = map(int, numbers)
+            mc_cnn(w, h, {"W": across, "H": down})
+        case "halos":
+            halos(*map(int, numbers))
+        case "folds":
+            folds()
