@@ -258,7 +258,7 @@ def report(head: str, actions: FlatActions, profile: Profile, today: Timeline) -
 
 
 def mc_cnn_actions(width: int, height: int, tile: dict[str, int]) -> tuple[StagedActions, Callable[[], Timeline]]:
-    """MC-CNN with a last map of this size on metaproto-df, fused under a pinned tile; how to get today's program."""
+    """MC-CNN with a last map of these extents on metaproto-df, under a pinned tile; how to get today's program."""
     profile = builtin_profile("metaproto-df")
     model = chain("mc_cnn", 1, ((64, 3),) * 4, height, width)
     schedule = pinned(model, tile, {"H": "cached", "W": "cached"})
