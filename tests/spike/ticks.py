@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import ceil, inf
+from math import inf
 from typing import Any, Final
 
 from compiler.profile.schema import Profile
 from compiler.program.program import Program
 from compiler.program.timing.demands import Demands, demands_of
+from compiler.program.timing.ticks import WEIGHT_BITS
 from tests.spike.expand import target_of
 from tests.spike.statements import Looped, Position
 from tests.spike.walks import Walks
 
-TICKS: Final = 1024
-# Parts of an amount, so that rates per tick are whole numbers.
-_PARTS: Final = 1 << 24
-_WHOLE: Final = 1 << 10
+_WHOLE: Final = 1 << WEIGHT_BITS
 # An engine that waits for fewer iterations than this is one of those that go on together.
 _SOON: Final = 8
 # Of how many earlier iterations in the same state the period is tried.
@@ -31,7 +29,7 @@ _CANDIDATES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a command takes: ticks to prepare, parts to move, parts a tick, and resources with weights."""
+    """What a command takes: ticks to prepare, grains to move, grains a tick, and resources with weights."""
 
     startup: int
     amount: int
@@ -40,16 +38,14 @@ class Load:
 
 
 def loads_of(demands: Demands) -> tuple[list[Load], list[int]]:
-    """The loads of all commands of a program, and the capacities of resources in parts a tick."""
+    """The loads of all commands of a program in grains, and the capacities of resources in grains a tick."""
     found = []
-    columns = zip(demands.startups, demands.amounts, demands.rates, demands.kinds, strict=True)
-    for startup, amount, rate, kind in columns:
+    numbers = (demands.startups, demands.amounts, demands.shifts, demands.rates, demands.kinds)
+    for startup, amount, shift, rate, kind in zip(*(column.tolist() for column in numbers), strict=True):
         its = slice(int(demands.offsets[kind]), int(demands.offsets[kind + 1]))
-        pairs = zip(demands.resources[its].tolist(), demands.weights[its].tolist(), strict=True)
-        passes = tuple((number, max(1, round(weight * _WHOLE))) for number, weight in pairs)
-        per_tick = max(1, int(min(rate, 1e12) * _PARTS / TICKS))
-        found.append(Load(ceil(startup * TICKS), round(amount * _PARTS), per_tick, passes))
-    return found, [max(1, int(c * _PARTS / TICKS)) for c in demands.capacities.tolist()]
+        passes = tuple(zip(demands.resources[its].tolist(), demands.weights[its].tolist(), strict=True))
+        found.append(Load(startup, amount << shift, rate, passes))
+    return found, [max(1, capacity >> WEIGHT_BITS) for capacity in demands.capacities.tolist()]
 
 
 @dataclass(slots=True)
