@@ -30,6 +30,8 @@ _LIBRARY: Final = b"TSRL"
 _UNIT: Final = b"TSRU"
 # Kind, format version, length of the header; SHA-256 of all that follows.
 _HEAD: Final = struct.Struct("<4sHI32s")
+# What nonsense with the right checksum may end in.
+_MEANINGLESS: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
 Tile = tuple[int, ...]
 
@@ -147,7 +149,7 @@ def decode_library(value: bytes) -> StoredLibrary:
             header=header,
             numbers=numbers,
         )
-    except (LookupError, TypeError, ValueError) as error:
+    except _MEANINGLESS as error:
         raise DamagedUnitError(str(error)) from None
 
 
@@ -157,7 +159,7 @@ def decode_unit(value: bytes) -> tuple[Tile, UnitBuffers]:
     try:
         tile = whole_numbers(header["tile"])
         return tile, buffers_of(json.loads(bytes(routine)), header["activation_bytes"], header["weight_bytes"])
-    except (LookupError, TypeError, ValueError, RecursionError) as error:
+    except _MEANINGLESS as error:
         raise DamagedUnitError(str(error)) from None
 
 
@@ -187,7 +189,7 @@ def library_of(stored: StoredLibrary, units: Sequence[bytes]) -> Library:
             loaders=int(header["loaders"]),
             summed=tuple(map(str, header["summed"])),
         )
-    except (LookupError, TypeError, ValueError) as error:
+    except _MEANINGLESS as error:
         raise DamagedUnitError(str(error)) from None
 
 
@@ -210,7 +212,10 @@ def _parts(kind: bytes, value: bytes) -> tuple[dict[str, Any], memoryview]:
     body = memoryview(value)[_HEAD.size :]
     if (own, version) != (kind, UNIT_FORMAT) or length > len(body) or hashlib.sha256(body).digest() != digest:
         raise DamagedUnitError("another kind, another format, or damaged")
-    header = json.loads(bytes(body[:length]))
+    try:
+        header = json.loads(bytes(body[:length]))
+    except _MEANINGLESS as error:
+        raise DamagedUnitError(str(error)) from None
     if not isinstance(header, dict):
         raise DamagedUnitError("no header")
     return header, body[length:]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.units.unit_folder import UnitFolder
+from compiler.cache_key import UNIT_FORMAT
 from compiler.errors import RequestError
 from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
@@ -53,7 +56,26 @@ def test_other_files_and_damaged_ones_count_as_missing(tmp_path: Path) -> None:
     assert [one.read_bytes() for one in files] == sound
 
 
-@pytest.mark.parametrize("damage", [b"", b"TSRB", b"\0" * 100])
+def signed(header: bytes) -> bytes:
+    """A bundle of one library with a checksum that holds."""
+    digest = hashlib.sha256(header).digest()
+    value = struct.pack("<4sHI32s", b"TSRL", UNIT_FORMAT, len(header), digest) + header
+    return struct.pack("<4sHHI", b"TSRB", UNIT_FORMAT, 1, len(value)) + value
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"TSRB",
+        b"\0" * 100,
+        signed(b"{"),
+        signed(b"\xff"),
+        signed(b"[" * 100_000),
+        signed(b'{"signature":"","size":"","profile":"","resident_bytes":1e999}'),
+    ],
+    ids=["empty", "kind", "zeros", "no JSON", "no text", "deep", "infinite"],
+)
 def test_bytes_that_are_no_bundle_are_refused(damage: bytes) -> None:
     with pytest.raises(RequestError) as caught:
         decode_bundle(damage)
