@@ -83,7 +83,10 @@ class CanonicalRoutine:
 def canonical_routine(
     graph: Graph, ops: Collection[int], ranges: Mapping[str, Range], in_place: Collection[str] = ()
 ) -> CanonicalRoutine:
-    """The form without names of a routine of a graph at the maxima of `ranges`; the last op makes its result."""
+    """The form without names of a routine of a graph; the last op makes its result.
+
+    Raises RequestError where it means nothing at the maxima of `ranges`.
+    """
     order = canonical_order(graph, ops)
     numbers: dict[str, str] = {}
     for op in order:
@@ -91,12 +94,14 @@ def canonical_routine(
             if name:
                 numbers.setdefault(name, f"t{len(numbers)}")
     slots = _slots(graph, order, numbers)
-    dims = {name: f"d{number}" for number, name in enumerate(_ordered_dims(slots, ranges))}
+    dims = {name: f"d{number}" for number, name in enumerate(_ordered_dims(graph, slots, ranges))}
     held = frozenset(numbers[name] for name in in_place if name in numbers)
-    own = _renamed(graph, order, numbers, dims)
+    own_ranges = {new: ranges[name] for name, new in dims.items()}
+    # the graph may be at other extents: steps need not reach the maximum of option `dims`
+    own = _moved(_renamed(graph, order, numbers, dims), {name: one.high for name, one in own_ranges.items()})
     return CanonicalRoutine(
         graph=own,
-        ranges=MappingProxyType({new: ranges[name] for name, new in dims.items()}),
+        ranges=MappingProxyType(own_ranges),
         in_place=held,
         signature=hashlib.sha256(_description(own, held).encode()).hexdigest(),
         ops=order,
@@ -128,15 +133,20 @@ def _place(symbol: tuple[str, int, Expression]) -> tuple[str, int]:
     return symbol[0], symbol[1]
 
 
-def _ordered_dims(slots: Sequence[Expression], ranges: Mapping[str, Range]) -> list[str]:
-    """Dimensions as expressions first mention them, those first mentioned together by all that they occur in."""
+def _ordered_dims(graph: Graph, slots: Sequence[Expression], ranges: Mapping[str, Range]) -> list[str]:
+    """Dimensions as expressions first mention them, those first mentioned together by all that they occur in.
+
+    Dimensions that are interchangeable in the routine stand as the model's inputs first mention them.
+    """
+    shown = [dim for name in graph.inputs for _, one in graph.tensors[name].symbols for dim in sorted(one.symbols)]
+    places = {name: place for place, name in reversed(list(enumerate(shown)))}
 
     def key(name: str) -> tuple[object, ...]:
         where = [number for number, expression in enumerate(slots) if name in expression.symbols]
         alone = {other: "?" for expression in slots for other in expression.symbols} | {name: "*"}
         texts = [_text(_rendered(slots[number], alone)) for number in where]
         one = ranges[name]
-        return where, texts, one.high, one.low, one.step
+        return where, texts, one.high, one.low, one.step, places.get(name, len(shown)), name
 
     return sorted(frozenset[str]().union(*(one.symbols for one in slots)), key=key)
 
@@ -245,11 +255,16 @@ def _description(graph: Graph, in_place: frozenset[str]) -> str:
 
 
 def _at(graph: Graph, dims: Mapping[str, int]) -> Graph | None:
-    """The graph with these maxima; None where it means nothing at them."""
+    """As `_moved`; None where the graph means nothing at these maxima."""
     try:
-        found = graph_at(graph, dims, no_elements)
+        return _moved(graph, dims)
     except (RequestError, ArithmeticError):
         return None
+
+
+def _moved(graph: Graph, dims: Mapping[str, int]) -> Graph:
+    """The graph with these maxima; raises RequestError where it means nothing at them."""
+    found = graph_at(graph, dims, no_elements)
     return replace(
         found,
         ops=tuple(replace(now, symbols=before.symbols) for now, before in zip(found.ops, graph.ops, strict=True)),

@@ -36,7 +36,7 @@ class Sized:
     def text(self) -> str:
         """The ranges as keys and lists show them: maxima of a class, or a model's own ranges."""
         if self.is_class:
-            return ",".join(f"<={one.high}" for one in self.ranges.values())
+            return ",".join(f"{'=' if one.low == one.high else '<='}{one.high}" for one in self.ranges.values())
         return ",".join(f"{one.low}..{one.high}/{one.step}" for one in self.ranges.values())
 
 

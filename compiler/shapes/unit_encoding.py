@@ -28,6 +28,8 @@ _LIBRARY: Final = b"TSRL"
 _UNIT: Final = b"TSRU"
 # Kind, format version, length of the header; SHA-256 of all that follows.
 _HEAD: Final = struct.Struct("<4sHI32s")
+# What nonsense with the right checksum may end in.
+_MEANINGLESS: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
 Tile = tuple[int, ...]
 
@@ -145,7 +147,7 @@ def decode_library(value: bytes) -> StoredLibrary:
             header=header,
             numbers=numbers,
         )
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except _MEANINGLESS as error:
         raise DamagedUnitError(str(error)) from None
 
 
@@ -155,7 +157,7 @@ def decode_unit(value: bytes) -> tuple[Tile, UnitBuffers]:
     try:
         tile = whole_numbers(header["tile"])
         return tile, buffers_of(json.loads(bytes(routine)), header["activation_bytes"], header["weight_bytes"])
-    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+    except _MEANINGLESS as error:
         raise DamagedUnitError(str(error)) from None
 
 
@@ -185,7 +187,7 @@ def library_of(stored: StoredLibrary, units: Sequence[bytes]) -> Library:
             loaders=int(header["loaders"]),
             summed=tuple(map(str, header["summed"])),
         )
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except _MEANINGLESS as error:
         raise DamagedUnitError(str(error)) from None
 
 
@@ -210,7 +212,7 @@ def _parts(kind: bytes, value: bytes) -> tuple[dict[str, Any], memoryview]:
         raise DamagedUnitError("another kind, another format, or damaged")
     try:
         header = json.loads(bytes(body[:length]))
-    except (ValueError, RecursionError) as error:
+    except _MEANINGLESS as error:
         raise DamagedUnitError(str(error)) from None
     if not isinstance(header, dict):
         raise DamagedUnitError("no header")

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli.main import cli
 from app.units.unit_folder import UnitFolder
+from compiler.cache_key import UNIT_FORMAT
 from compiler.errors import RequestError
 from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile

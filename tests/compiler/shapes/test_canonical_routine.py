@@ -139,3 +139,23 @@ def test_dimensions_that_are_first_met_together_are_told_apart_by_where_they_occ
         return canonical_routine(graph, (relu,), ranges).signature
 
     assert signature("a", "b") == signature("b", "a")
+
+
+def test_interchangeable_dimensions_stand_in_the_order_of_the_inputs_in_every_process() -> None:
+    """Sets of names are listed in another order in another process: five pairs would all have to agree by chance."""
+    for first, second in [("a", "b"), ("b", "a"), ("rows", "columns"), ("x0", "x1"), ("height", "width")]:
+        model = Model()
+        flat = model.node("Reshape", [model.input([first, second, 4], "x"), model.ints(-1, 4)])
+        model.output(model.relu(flat))
+        graph = Compiled.of(model, {first: (1, 9), second: (1, 9)}).model.graph
+        ranges = {first: Range(low=1, high=9), second: Range(low=1, high=9)}
+        relu = len(graph.ops) - 1
+        assert canonical_routine(graph, (relu,), ranges).dims == {"d0": first, "d1": second}
+
+
+def test_a_routine_is_at_the_maxima_of_its_ranges_whatever_shapes_its_graph_says() -> None:
+    model = Model()
+    model.output(model.relu(model.input(["h", 4], "x")))
+    graph = Compiled.of(model, {"h": (1, 50)}).model.graph
+    routine = canonical_routine(graph, (0,), {"h": Range(low=1, high=31, step=30)})
+    assert {tensor.shape for tensor in routine.graph.tensors.values()} == {(31, 4)}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compiler.compile import compile_package
+from compiler.compile import compile_package, compile_shapes
 from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
 from compiler.options import parse_options
@@ -136,3 +136,23 @@ def test_a_lost_unit_is_made_again() -> None:
     stored.counts["dropped"] += 1
     assert compiled(source, IMAGES, stored) == sound
     assert stored.values == before
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"min": 1, "max": 50, "step": 30}, {"min": 1, "max": 40, "step": 30}),
+        ({"min": 8, "max": 10, "step": 5}, {"min": 1, "max": 8}),
+    ],
+    ids=["maxima that no step reaches", "one extent"],
+)
+def test_ranges_with_equal_keys_have_equal_libraries(first: dict[str, int], second: dict[str, int]) -> None:
+    """Extents that no step reaches decide nothing, and one extent is another size than a range up to it."""
+    model = Model()
+    model.output(model.relu(model.conv(model.input([1, 4, "h", 24], "x"), 4, 4)))
+    source, profile, stored = source_of(model), builtin_profile("edge4"), UnitsInMemory()
+    compile_shapes(source, profile, parse_options({"dims": {"h": first}}), stored=stored)
+    cold = UnitsInMemory()
+    compile_shapes(source, profile, parse_options({"dims": {"h": second}}), stored=stored)
+    compile_shapes(source, profile, parse_options({"dims": {"h": second}}), stored=cold)
+    assert cold.values.items() <= stored.values.items()
