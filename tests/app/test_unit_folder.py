@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.units.unit_folder import UnitFolder
+from compiler.cache_key import UNIT_FORMAT
 from compiler.errors import RequestError
 from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
@@ -51,6 +54,47 @@ def test_other_files_and_damaged_ones_count_as_missing(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert compiled(source, IMAGES, UnitFolder(tmp_path)) == first
     assert [one.read_bytes() for one in files] == sound
+
+
+def value(header: object = None, text: bytes | None = None, kind: bytes = b"TSRL") -> bytes:
+    """A value with a right checksum, whatever its header says."""
+    written = json.dumps(header).encode() if text is None else text
+    return struct.pack("<4sHI32s", kind, UNIT_FORMAT, len(written), hashlib.sha256(written).digest()) + written
+
+
+def bundled(*values: bytes) -> bytes:
+    pieces = [struct.pack("<4sHH", b"TSRB", UNIT_FORMAT, len(values))]
+    return b"".join([*pieces, *(struct.pack("<I", len(one)) + one for one in values)])
+
+
+HEADER = {
+    "signature": "s",
+    "size": "",
+    "profile": "p",
+    "resident_bytes": 0,
+    "graph": {"ops": [["Relu"]]},
+    "dtype": "float32",
+    "units": [],
+}
+HOSTILE = {
+    "no JSON": value(text=b"{nope"),
+    "no text": value(text=b"\xff\xfe\xff"),
+    "nested": value(text=b"[" * 200_000),
+    "a number of many digits": value(text=b'{"a":' + b"9" * 10_000 + b"}"),
+    "no object": value([]),
+    "infinite": value({**HEADER, "resident_bytes": float("inf")}),
+    "units missing": value({**HEADER, "units": [[1]] * 3}),
+    "a header without end": value({**HEADER, "units": [[]] * 1_000_000}),
+    "no library": value(HEADER, kind=b"TSRU"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_bundles_made_to_do_harm_are_refused(name: str) -> None:
+    assert decode_bundle(bundled(value(HEADER)))[0].startswith("library:")
+    with pytest.raises(RequestError) as caught:
+        decode_bundle(bundled(HOSTILE[name]))
+    assert caught.value.code == "invalid_units"
 
 
 @pytest.mark.parametrize("damage", [b"", b"TSRB", b"\0" * 100])
