@@ -28,7 +28,7 @@ _DIGEST: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _JOB: Final = "tessera:job:"
 _RESULT: Final = "tessera:result:"
 # What a service with one Redis for both has beside its records.
-_OF_CACHE: Final = (_RESULT, "tessera:table:", "tessera:library:", "tessera:unit:")
+_OF_CACHE: Final = (_RESULT, "tessera:table:", "tessera:library:", "tessera:unit:", "tessera:addresses:")
 _SCANNED: Final = 500
 _CLAIMED: Final = 100
 # A claim is used for the first part of its time only: a process that stands still must not remove what others write.

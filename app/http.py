@@ -43,9 +43,9 @@ def has_tag(if_none_match: str, tag: str) -> bool:
     return "*" in tags or tag in tags
 
 
-def tagged(digest: str, body: bytes, cache_control: str = IMMUTABLE) -> Response:
-    """A whole JSON document under its digest."""
-    return Response(body, media_type=JSON, headers={"ETag": etag(digest), "Cache-Control": cache_control})
+def tagged(digest: str, body: bytes, cache_control: str = IMMUTABLE, *, media_type: str = JSON) -> Response:
+    """A whole document under its digest, JSON unless its type is given."""
+    return Response(body, media_type=media_type, headers={"ETag": etag(digest), "Cache-Control": cache_control})
 
 
 def unchanged(answer: Response) -> Response:

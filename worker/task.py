@@ -30,6 +30,7 @@ from compiler.errors import CompilationCancelledError, InternalError, TesseraErr
 from compiler.frontend.source import ModelSource
 from compiler.options import Options
 from compiler.plan import plan_json, report_json
+from compiler.profile import Profile
 from compiler.program.executable import write
 from worker.lease_keeper import Keeper, return_free_memory
 from worker.packages import package_outcome
@@ -143,12 +144,20 @@ class Computer:
                     outcome["executable"] = writer.commit()
             # what a static model's package holds is made for those who ask: it costs as much again as a small plan
             if compilation.plan.ranges or options.tables:
-                outcome |= package_outcome(source, profile, options, keeper, self.store, self._units_for(lease))
+                outcome |= self._package(lease, source, profile, options, keeper)
         return outcome
 
-    def _units_for(self, lease: Lease) -> UnitCache:
-        """The cache of shape units; what the compilation uses is listed for those who wait for it."""
-        return self.units.for_owners(self.records.owners(lease.jobs))
+    def _package(
+        self, lease: Lease, source: ModelSource, profile: Profile, options: Options, keeper: Keeper
+    ) -> Outcome:
+        """The part of an outcome for its package; the units that it uses are listed for all who wait for it."""
+        owners = self.records.owners(lease.content)
+        units = self.units.for_owners(owners)
+        outcome = package_outcome(source, profile, options, keeper, self.store, units)
+        if "package" in outcome:
+            late = set(self.records.owners(lease.content)).difference(owners)
+            units.remember(outcome["package"], sorted(late))
+        return outcome
 
     def _demand_unchanged(self, model: str) -> None:
         """Raises FileNotFoundError if a model was damaged while it was read: no outcome of it counts then."""

@@ -29,13 +29,16 @@ def accept(
 ) -> Accepted:
     """Records a job, with its outcome if known; raises RequestError for a key used for another request."""
     key = _idempotency(idempotency_key, fingerprint)
+    outcome = context.results.get(request.content)
     accepted = context.records.accept(
         request,
-        outcome=context.results.get(request.content),
+        outcome=outcome,
         key=key,
         limits=context.owner.limits,
     )
     _checked(context, accepted, idempotency_key)
+    if accepted.answer == "finished" and outcome is not None and "package" in outcome:
+        context.units.for_owners([context.owner.name]).recall(outcome["package"])
     if accepted.answer == "accepted":
         log.info("job_accepted", job=accepted.job, content=request.content)
     return accepted

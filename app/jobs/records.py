@@ -480,8 +480,9 @@ class Records:
         """Records that a worker was told to stop or has ended: what it does not finish counts as no attempt."""
         self._run("goodbye", worker, _STOP_REMEMBERED_S)
 
-    def owners(self, jobs: Sequence[str]) -> tuple[str, ...]:
-        """The owners of jobs, each once; "" owns those of requests without a key."""
+    def owners(self, content: str) -> tuple[str, ...]:
+        """The owners of the jobs that wait for a computation, each once; "" owns those of requests without a key."""
+        jobs = cast(list[str], self._redis.zrange(f"tessera:computation:{content}:waiting", 0, -1))
         pipeline = self._redis.pipeline(transaction=False)
         for job in jobs:
             pipeline.hget(job_key(job), "owner")

@@ -8,12 +8,13 @@ from typing import Any, Final, cast
 from app.context import Context
 from app.jobs.records import owned
 from app.models import service as models
+from app.models.schemas import Model
 from app.profiles import service as profiles
 from app.store import is_digest
 from app.tables.counts import MAX_SHAPES
 from app.tables.open_packages import OpenPackage
 from app.tables.schemas import CachedShape, CachedTable, CachedTablePage
-from compiler.errors import RequestError
+from compiler.errors import LimitError, RequestError
 from compiler.profile import profile_digest
 from compiler.program.errors import ExecutableError
 
@@ -40,9 +41,7 @@ def cached_tables(
         packages = cast(dict[str, str], context.broker.hgetall(owned(context.owner.name, f"model:{one.id}:packages")))
         for of_profile, digest in sorted(packages.items()):
             if wanted in (None, of_profile):
-                opened = _opened(context, digest)
-                asked = [] if opened is None else _asked(context, opened, shapes, is_named=model is not None)
-                items += [_shape(context, opened, one.id, one.name, dims, n) for dims, n in asked if opened is not None]
+                items += _of_package(context, digest, one, shapes, is_named=model is not None)
     return CachedTablePage(items=[item for item in items if item.tables], next_cursor=following)
 
 
@@ -60,22 +59,26 @@ def _opened(context: Context, digest: str) -> OpenPackage | None:
         return None
 
 
-def _asked(
-    context: Context, opened: OpenPackage, shapes: Sequence[str], *, is_named: bool
-) -> list[tuple[Mapping[str, int], int]]:
-    """The dimensions that are looked for, and how often the owner asked for them."""
-    counts = context.tables.counts.of(opened.digest, MAX_SHAPES if shapes else _SHAPES, owner=context.owner.name).shapes
+def _of_package(
+    context: Context, digest: str, model: Model, shapes: Sequence[str], *, is_named: bool
+) -> list[CachedShape]:
+    """The cached tables of a package for the shapes that are looked for, and how often the owner asked for these."""
+    counts = context.tables.counts.of(digest, MAX_SHAPES if shapes else _SHAPES, owner=context.owner.name).shapes
+    # opening a package takes long, and puts another out of memory
+    opened = _opened(context, digest) if shapes or counts else None
+    if opened is None:
+        return []
     names = sorted(opened.model.ranges)
     asked = [(dict(zip(names, extents, strict=True)), count) for extents, count in counts]
-    if not shapes:
-        return list(asked)
     try:
-        dims = opened.model.dims_of_words(shapes)
-    except RequestError:
+        if shapes:
+            dims = opened.model.dims_of_words(shapes)
+            asked = [(dims, next((count for known, count in asked if known == dims), 0))]
+        return [_shape(context, opened, model.id, model.name, dims, count) for dims, count in asked]
+    except (LimitError, RequestError):  # a shape of another model
         if is_named:
             raise
         return []
-    return [(dims, next((count for known, count in asked if known == dims), 0))]
 
 
 def _shape(

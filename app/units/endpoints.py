@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.context import ContextDependency
-from app.http import media_type, read_bounded
+from app.http import media_type, read_bounded, tagged, unless_known
 from app.listing import PAGE, Cursor, Limit
 from app.problems import Problem
 from app.units import service
@@ -54,12 +55,13 @@ def get_unit_statistics(response: Response, context: ContextDependency) -> UnitS
     "/{library_id}",
     operation_id="getUnits",
     response_class=Response,
-    responses={200: {"content": _BYTES}, 404: {"model": Problem}},
+    responses={200: {"content": _BYTES}, 304: {"description": "Not modified"}, 404: {"model": Problem}},
 )
-def get_units(context: ContextDependency, library_id: LibraryId) -> Response:
+def get_units(request: Request, context: ContextDependency, library_id: LibraryId) -> Response:
     """A library of shape units as one file, for a folder of units or for another service."""
     body = service.bundle(context, library_id)
-    return Response(body, media_type=_TYPE, headers={"Cache-Control": "private, no-cache"})
+    answer = tagged(hashlib.sha256(body).hexdigest(), body, "private, no-cache", media_type=_TYPE)
+    return unless_known(request, answer)
 
 
 @router.put(

@@ -22,6 +22,7 @@ from compiler.profile import Profile, parse_profile, profile_json
 AT_ONCE: Final = 1
 _LIMIT_BYTES: Final = 1 << 30
 _LIMIT_S: Final = 120
+_HINT: Final = "Compile a model that uses these units: workers have other limits"
 _LENGTH: Final = struct.Struct("<I")
 
 
@@ -47,10 +48,18 @@ def rebuilt_bundle(library: bytes, profile: Profile, makers: BoundedSemaphore) -
     if done.returncode == 0:
         return done.stdout
     if done.returncode == -signal.SIGALRM:
-        raise LimitError("building the units again takes too long", code="time_limit", stage="units", limit=_LIMIT_S)
+        raise LimitError(
+            "building the units again takes too long", code="time_limit", stage="units", limit=_LIMIT_S, hint=_HINT
+        )
     try:
         told = json.loads(done.stderr.splitlines()[-1])
-        raise RequestError(str(told["message"]), code=str(told["code"]), stage="units")
+        raise RequestError(
+            str(told["message"]),
+            code=str(told["code"]),
+            stage="units",
+            actual=told.get("actual"),
+            hint=str(told["hint"]),
+        )
     except (ValueError, KeyError, IndexError, TypeError):
         raise InternalError("the process that builds units ended", stage="units", actual=done.returncode) from None
 
@@ -73,10 +82,11 @@ def main() -> int:
             values = rebuilt(library, profile)
         sys.stdout.buffer.write(encode_bundle(next(iter(values)), values))
     except TesseraError as error:
-        print(json.dumps({"code": error.code, "message": error.message}), file=sys.stderr)
+        print(json.dumps(error.to_dict()), file=sys.stderr)
         return 1
     except MemoryError:
-        print(json.dumps({"code": "memory_limit", "message": "building units takes too much memory"}), file=sys.stderr)
+        told = LimitError("building the units again takes too much memory", code="memory_limit", hint=_HINT)
+        print(json.dumps(told.to_dict()), file=sys.stderr)
         return 1
     return 0
 

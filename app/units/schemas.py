@@ -24,10 +24,10 @@ class UnitLibrary(BaseModel):
     size: str = Field(description="Maxima of the size class by dimension, or a model's own ranges")
     dtype: str
     profile: str = Field(description="Digest of the profile")
-    hits: int = Field(description="Compilations that found the library here")
+    hits: int = Field(description="Your compilations that found the library here")
     bytes: int = Field(description="Of all its units and of what they share")
     created_at: datetime
-    used_at: datetime | None = None
+    used_at: datetime = Field(description="When you used it last, or brought it")
     units: list[Unit] = Field(description="Those that are in the cache now")
 
 
@@ -45,7 +45,7 @@ class OpUnits(BaseModel):
     libraries: int
     units: int
     bytes: int
-    hits: int
+    hits: int = Field(description="Times that your compilations found one of these libraries")
 
 
 class UnitStatistics(BaseModel):

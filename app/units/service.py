@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, cast
@@ -17,17 +17,19 @@ from app.profiles import service as profiles
 from app.store import is_digest
 from app.units.rebuild import rebuilt_bundle
 from app.units.schemas import OpUnits, Unit, UnitLibrary, UnitPage, UnitStatistics
-from app.units.unit_cache import list_key, use_key, value_key
+from app.units.unit_cache import hits_field, list_key, use_key, value_key
 from compiler.errors import RequestError, printable
 from compiler.profile import profile_digest
 from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
-from compiler.shapes.unit_encoding import DamagedUnitError, decode_library
+from compiler.shapes.unit_encoding import DamagedUnitError, check_value, decode_library
 from compiler.unit_key import library_key_of
 
 # Records that one request looks at; a list that is filtered goes on in the next page.
 SCANNED: Final = 500
 # Libraries that statistics count.
 _COUNTED: Final = 5_000
+
+_FIELDS: Final = ("op", "signature", "size", "dtype", "profile", "made_ms", "units", "bytes")
 
 Record = dict[str, str]
 
@@ -40,9 +42,11 @@ def listed(context: Context, op: str | None, profile: str | None, cursor: str | 
     wanted = None if profile is None else _digest_of(context, profile)
     rows, following = page(context.cache, list_key(context.owner.name), cursor, SCANNED)
     items: list[UnitLibrary] = []
-    for number, (library, record) in enumerate(_records(context, [name for name, _ in rows])):
-        if (op is None or record["op"] == op) and wanted in (None, record["profile"]):
-            found = _library(context, library, record)
+    records = _records(context, [name for name, _ in rows])
+    for number, (library, used_ms) in enumerate(rows):
+        record = records.get(library)
+        if record is not None and op in (None, record["op"]) and wanted in (None, record["profile"]):
+            found = _library(context, library, record, used_ms)
             items += [] if found is None else [found]
         if len(items) == limit and number + 1 < len(rows):
             return UnitPage(items=items, next_cursor=encode_cursor((rows[number][1], rows[number][0])))
@@ -53,7 +57,7 @@ def statistics(context: Context) -> UnitStatistics:
     """What the owner's compilations used latest, by ops."""
     names = cast(list[str], context.cache.zrevrange(list_key(context.owner.name), 0, _COUNTED - 1))
     by_op: dict[str, OpUnits] = {}
-    for _, record in _records(context, names):
+    for record in _records(context, names).values():
         one = by_op.setdefault(record["op"], OpUnits(op=record["op"], libraries=0, units=0, bytes=0, hits=0))
         one.libraries += 1
         for field in ("units", "bytes", "hits"):
@@ -69,17 +73,19 @@ def _digest_of(context: Context, profile: str) -> str:
     return context.builtin_digests.get(profile) or profile_digest(profiles.get(context, profile))
 
 
-def _records(context: Context, names: Sequence[str]) -> Iterator[tuple[str, Record]]:
-    """The records of libraries that are whole; one that was lost in part shows again after its next use."""
+def _records(context: Context, names: Sequence[str]) -> dict[str, Record]:
+    """The records of libraries that have one, with the owner's hits; building them again writes a lost one."""
     pipeline = context.cache.pipeline(transaction=False)
     for name in names:
-        pipeline.hgetall(use_key(name))
-    for name, record in zip(names, cast(list[Record], pipeline.execute()), strict=True):
-        if record.keys() >= {"op", "made_ms", "units", "bytes", "hits"}:
-            yield name, record
+        pipeline.hmget(use_key(name), [*_FIELDS, hits_field(context.owner.name)])
+    return {
+        name: {**dict(zip(_FIELDS, values, strict=True)), "hits": hits or "0"}
+        for name, (*values, hits) in zip(names, cast(list[list[Any]], pipeline.execute()), strict=True)
+        if None not in values
+    }
 
 
-def _library(context: Context, name: str, record: Record) -> UnitLibrary | None:
+def _library(context: Context, name: str, record: Record, used_ms: float) -> UnitLibrary | None:
     """A library with its units; None if its value was lost."""
     value = context.table_bytes.get(value_key(name))
     if not isinstance(value, bytes):
@@ -103,7 +109,7 @@ def _library(context: Context, name: str, record: Record) -> UnitLibrary | None:
         hits=int(record["hits"]),
         bytes=len(value) + sum(sizes),
         created_at=_time(record["made_ms"]),
-        used_at=_time(record["used_ms"]) if "used_ms" in record else None,
+        used_at=_time(used_ms),
         units=[
             Unit(id=str(one), tile=list(tile), bytes=size)
             for one, tile, size in zip(ids, stored.tiles, sizes, strict=True)
@@ -112,7 +118,7 @@ def _library(context: Context, name: str, record: Record) -> UnitLibrary | None:
     )
 
 
-def _time(milliseconds: str) -> datetime:
+def _time(milliseconds: str | float) -> datetime:
     return datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
 
 
@@ -125,6 +131,8 @@ def bundle(context: Context, library_id: str) -> bytes:
         values = dict(units.get_many([key]))
         with suppress(DamagedUnitError, KeyError):
             values |= units.get_many(decode_library(values[key]).unit_keys)
+            for value in values.values():
+                check_value(value)
             return encode_bundle(key, values)
     raise NotFoundError(
         f"there are no shape units {printable(library_id, 80)}",
@@ -143,19 +151,19 @@ def push(context: Context, library_id: str, data: bytes) -> bool:
     if key != library_key_of(library_id):
         raise _refused("the bytes are units of another id", "wrong_units", key.rpartition(":")[2], library_id)
     library = decode_library(given[key])
+    if not is_digest(library.about.profile):
+        raise _refused("the units are for no profile", "invalid_units", library.about.profile, "a profile's digest")
     units = context.units.for_owners([context.owner.name])
-    known = dict(units.get_many(list(given)))
-    is_new = known.keys() != given.keys()
+    # other bytes there may be damaged ones: what the compiler makes decides
+    is_new = dict(units.get_many(list(given))) != given
     if is_new:
         profile = profiles.resolve(context, library.about.profile)
-        own, known = decode_bundle(rebuilt_bundle(given[key], profile, context.unit_makers))
-        if own != key:
-            known = {}
-    if known != given:
-        raise _refused("this server builds other units for that routine", "units_differ", "other bytes", "equal bytes")
-    if is_new:
-        units.put_many(key, known, library.labels)
-    units.used({key: len(library.tiles)})
+        own, built = decode_bundle(rebuilt_bundle(given[key], profile, context.unit_makers))
+        if (own, built) != (key, given):
+            raise _refused("this server builds other units for that routine", "units_differ", "other bytes", "the same")
+        units.put_many(key, built, library.labels)
+    else:
+        units.note([key])
     return is_new
 
 

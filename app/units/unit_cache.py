@@ -46,6 +46,7 @@ class UnitCache:
         self._owners = tuple(owners)
         self._keep_ms = round(settings.keep_unit_s * 1000)
         self._lock_s = settings.unit_lock_s
+        self._listed: set[str] = set()
         script = resources.files("app.units") / "scripts" / "release.lua"
         self._release = client.register_script(script.read_text())
 
@@ -73,7 +74,6 @@ class UnitCache:
             pipeline.set(value_key(key), value, px=self._keep_ms)
         fields = {**labels, "made_ms": _now_ms(), "units": len(values) - 1, "bytes": size_bytes}
         pipeline.hset(use_key(library), mapping=cast("dict[Any, Any]", fields))
-        pipeline.hsetnx(use_key(library), "hits", "0")
         pipeline.pexpire(use_key(library), self._keep_ms)
         self._list(pipeline, [library])
         self._or(None, pipeline.execute)
@@ -85,17 +85,41 @@ class UnitCache:
         self._count({"units_damaged": len(keys)})
 
     def used(self, libraries: Mapping[str, int]) -> None:
-        """Count libraries that were found, each with its units."""
+        """Count libraries that were found, each with its units, for each owner: nobody sees what others compile."""
         if not libraries:
             return
         pipeline = self._redis.pipeline(transaction=False)
         for library in libraries:
-            pipeline.hincrby(use_key(library), "hits", 1)
-            pipeline.hset(use_key(library), "used_ms", str(_now_ms()))
+            for owner in self._owners:
+                pipeline.hincrby(use_key(library), hits_field(owner), 1)
             pipeline.pexpire(use_key(library), self._keep_ms)
         self._list(pipeline, list(libraries))
         self._or(None, pipeline.execute)
         self._count({"units:found": sum(libraries.values())})
+
+    def note(self, libraries: Sequence[str]) -> None:
+        """Put libraries into the lists of the owners, where no compilation of theirs found them."""
+        if libraries and self._owners:
+            pipeline = self._redis.pipeline(transaction=False)
+            self._list(pipeline, libraries)
+            self._or(None, pipeline.execute)
+
+    def remember(self, package: str, late_owners: Sequence[str] = ()) -> None:
+        """Keep which libraries this compilation used for its package, for those who get the same one from a cache.
+
+        `late_owners` came while the compilation ran.
+        """
+        if self._listed:
+            pipeline = self._redis.pipeline(transaction=False)
+            pipeline.sadd(package_key(package), *sorted(self._listed))
+            pipeline.pexpire(package_key(package), self._keep_ms)
+            self._or(None, pipeline.execute)
+        self.for_owners(late_owners).note(sorted(self._listed))
+
+    def recall(self, package: str) -> None:
+        """Put the libraries of a package that was made before into the lists of the owners."""
+        found: list[Any] = self._or([], lambda: list(self._redis.smembers(package_key(package))))
+        self.note(sorted(one.decode() for one in found))
 
     @contextmanager
     def building(self, library: str) -> Iterator[bool]:
@@ -125,6 +149,7 @@ class UnitCache:
     def _list(self, pipeline: Any, libraries: Sequence[str]) -> None:
         """Put libraries into the lists of the owners, the latest used first."""
         now = _now_ms()
+        self._listed.update(libraries)
         for owner in self._owners:
             pipeline.zadd(list_key(owner), dict.fromkeys(libraries, now))
             pipeline.zremrangebyrank(list_key(owner), 0, -MAX_LISTED - 1)
@@ -152,8 +177,18 @@ def value_key(key: str) -> str:
 
 
 def use_key(library: str) -> str:
-    """The key of a library's record: its labels, and `made_ms`, `used_ms`, `hits`, `units`, `bytes`."""
+    """The key of a library's record: its labels, and `made_ms`, `units`, `bytes`, and hits by owner."""
     return f"tessera:{library}:use"
+
+
+def package_key(package: str) -> str:
+    """The key of the libraries that a package was made with."""
+    return f"tessera:library:of:{package}"
+
+
+def hits_field(owner: str) -> str:
+    """The field of a library's record that counts an owner's compilations that found it."""
+    return f"hits:{owner}"
 
 
 def lock_key(library: str) -> str:

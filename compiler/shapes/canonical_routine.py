@@ -65,7 +65,7 @@ class CanonicalRoutine:
 
     def _at_class(self) -> Sized | None:
         """The routine at its size class; None where it means nothing there, or is smaller somewhere than now."""
-        highs = {name: one.high if one.low == one.high else size_class(one.high) for name, one in self.ranges.items()}
+        highs = {name: size_class(one.high) for name, one in self.ranges.items()}
         graph = _at(self.graph, highs)
         if graph is None or any(
             there < here
@@ -73,10 +73,7 @@ class CanonicalRoutine:
             for there, here in zip(graph.tensors[name].shape, tensor.shape, strict=True)
         ):
             return None
-        ranges = {}
-        for name, one in self.ranges.items():
-            low = one.low if one.low == one.high else _least(self.graph, highs, name)
-            ranges[name] = Range(low=low, high=highs[name])
+        ranges = {name: Range(low=_least(self.graph, highs, name), high=high) for name, high in highs.items()}
         return Sized(graph=graph, ranges=MappingProxyType(ranges), in_place=self.in_place, is_class=True)
 
 
@@ -246,12 +243,42 @@ def _description(graph: Graph, in_place: frozenset[str]) -> str:
     ops = []
     for op in graph.ops:
         attributes: dict[str, Any] = {
-            name: list(value) if isinstance(value, tuple) else [value] for name, value in op.attributes
+            name: list(value) if isinstance(value, tuple) else value for name, value in op.attributes
         }
         for name, at, one in op.symbols:
-            attributes[name][at] = {"varies": _rendered(one, same)}
+            varies = {"varies": _rendered(one, same)}
+            if isinstance(attributes[name], list):
+                attributes[name][at] = varies
+            else:
+                attributes[name] = varies
         ops.append([op.kind, attributes, op.inputs, op.output])
     return _text({"opset": graph.opset, "ops": ops, "tensors": tensors})
+
+
+def is_described(routine: CanonicalRoutine) -> bool:
+    """Whether a routine's signature and maxima say all of its graph, as they do of one that import made.
+
+    One from elsewhere may have extents or attributes that its expressions do not give, constants of other shapes than
+    their tensors, an attribute twice, or expressions in no place.
+    """
+    graph = routine.graph
+    for op in graph.ops:
+        attributes = dict(op.attributes)
+        if len(attributes) != len(op.attributes):
+            return False
+        for name, at, _ in op.symbols:
+            value = attributes[name]
+            if not 0 <= at < (len(value) if isinstance(value, tuple) else 1):
+                return False
+    for tensor in graph.tensors.values():
+        axes = [axis for axis, _ in tensor.symbols]
+        if len(set(axes)) != len(axes) or not all(0 <= axis < len(tensor.shape) for axis in axes):
+            return False
+        constant = tensor.constant
+        if constant is not None and (constant.shape, constant.dtype) != (tensor.shape, tensor.dtype):
+            return False
+    found = _at(graph, {name: one.high for name, one in routine.ranges.items()})
+    return found is not None and replace(found, dims=graph.dims) == graph
 
 
 def _at(graph: Graph, dims: Mapping[str, int]) -> Graph | None:

@@ -6,8 +6,9 @@ from typing import Final
 
 from compiler.errors import RequestError, TesseraError
 from compiler.ops import OP_KINDS
+from compiler.profile.load import profile_digest
 from compiler.profile.schema import Profile
-from compiler.shapes.canonical_routine import canonical_routine
+from compiler.shapes.canonical_routine import canonical_routine, is_described
 from compiler.shapes.extents import Range
 from compiler.shapes.records import graph_of, whole_numbers
 from compiler.shapes.shared_libraries import Candidate, library_values
@@ -40,6 +41,8 @@ def rebuilt(library: StoredLibrary, profile: Profile) -> dict[str, bytes]:
         if any(op.kind not in OP_KINDS for op in graph.ops) or any(one.low < 1 for one in ranges.values()):
             raise ValueError("an op or a range that is none")
         routine = canonical_routine(graph, range(len(graph.ops)), ranges, header["in_place"])
+        if not is_described(routine) or library.about.profile != profile_digest(profile):
+            raise ValueError("a routine or a profile that its key does not describe")
         for sized in routine.size_classes:
             if (routine.signature, sized.text) == (library.about.signature, library.about.size):
                 return library_values(Candidate(sized=sized, about=library.about), profile)

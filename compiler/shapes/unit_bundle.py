@@ -20,6 +20,9 @@ _LENGTH: Final = struct.Struct("<I")
 # What a bundle may hold: far more than any library has.
 MAX_BYTES: Final = 16 * 1024 * 1024
 _MAX_VALUES: Final = 256
+# The header of a library describes ops without constants, some 200 bytes each, and at most 40 units. Reading one holds
+# up all other requests of a process.
+_MAX_HEADER_BYTES: Final = 1024 * 1024
 
 
 def encode_bundle(library: str, values: Mapping[str, bytes]) -> bytes:
@@ -39,12 +42,12 @@ def decode_bundle(data: bytes) -> tuple[str, dict[str, bytes]]:
     """
     try:
         values = _values(data)
+        if max(check_value(value) for value in values) > _MAX_HEADER_BYTES:
+            raise DamagedUnitError("the description is too long")
         library = decode_library(values[0])
-        for value in values[1:]:
-            check_value(value)
-        keys = library.unit_keys
-        if len(keys) != len(values) - 1:
+        if len(library.tiles) != len(values) - 1:
             raise DamagedUnitError("units are missing")
+        keys = library.unit_keys
     except (DamagedUnitError, struct.error, IndexError) as error:
         raise RequestError(
             "these are no shape units, or they are damaged or of another format",

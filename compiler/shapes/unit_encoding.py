@@ -191,9 +191,12 @@ def library_of(stored: StoredLibrary, units: Sequence[bytes]) -> Library:
         raise DamagedUnitError(str(error)) from None
 
 
-def check_value(value: bytes) -> None:
-    """Raise DamagedUnitError for bytes that are no value of a library or unit of this format, or were damaged."""
-    _parts(bytes(value[:4]), value)
+def check_value(value: bytes) -> int:
+    """The bytes of a value's header, which is not read.
+
+    Raises DamagedUnitError for bytes that are no value of a library or unit of this format, or were damaged.
+    """
+    return _checked(bytes(value[:4]), value)
 
 
 def _value(kind: bytes, header: Mapping[str, Any], rest: bytes) -> bytes:
@@ -203,16 +206,23 @@ def _value(kind: bytes, header: Mapping[str, Any], rest: bytes) -> bytes:
     return _HEAD.pack(kind, UNIT_FORMAT, len(text), digest.digest()) + text + rest
 
 
-def _parts(kind: bytes, value: bytes) -> tuple[dict[str, Any], memoryview]:
+def _checked(kind: bytes, value: bytes) -> int:
+    """The length of the header of a value of this kind."""
     if kind not in (_LIBRARY, _UNIT) or len(value) < _HEAD.size:
         raise DamagedUnitError("no stored unit or library")
     own, version, length, digest = _HEAD.unpack_from(value)
     body = memoryview(value)[_HEAD.size :]
     if (own, version) != (kind, UNIT_FORMAT) or length > len(body) or hashlib.sha256(body).digest() != digest:
         raise DamagedUnitError("another kind, another format, or damaged")
+    return int(length)
+
+
+def _parts(kind: bytes, value: bytes) -> tuple[dict[str, Any], memoryview]:
+    length = _checked(kind, value)
+    body = memoryview(value)[_HEAD.size :]
     try:
         header = json.loads(bytes(body[:length]))
-    except _MEANINGLESS as error:
+    except _MEANINGLESS as error:  # written so, checksum and all
         raise DamagedUnitError(str(error)) from None
     if not isinstance(header, dict):
         raise DamagedUnitError("no header")

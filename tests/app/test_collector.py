@@ -175,7 +175,7 @@ def test_records_that_were_lost_can_be_restored_before_anything_goes(
 def test_tables_in_the_same_redis_as_the_records_stop_no_collection(desk: Desk) -> None:
     desk.put("unused")
     old(desk)
-    for key in ("tessera:table:1:key", "tessera:library:1:key", "tessera:unit:1:key"):
+    for key in ("tessera:table:1:key", "tessera:library:1:key", "tessera:unit:1:key", "tessera:addresses:key"):
         desk.client.set(key, b"\x93\xff\x00")
     assert desk.collect().removed == 1
 

@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from app.cli.main import cli
 from app.units.unit_folder import UnitFolder
-from compiler.cache_key import UNIT_FORMAT
 from compiler.errors import RequestError
 from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
@@ -60,20 +59,48 @@ def test_other_files_and_damaged_ones_count_as_missing(tmp_path: Path) -> None:
     assert [one.read_bytes() for one in files] == sound
 
 
-def bundle_of(text: bytes) -> bytes:
-    """A bundle of one library value with this header, its checksum right."""
-    value = struct.pack("<4sHI32s", b"TSRL", UNIT_FORMAT, len(text), hashlib.sha256(text).digest()) + text
-    return struct.pack("<4sHHI", b"TSRB", UNIT_FORMAT, 1, len(value)) + value
+def value(header: object = None, text: bytes | None = None, kind: bytes = b"TSRL") -> bytes:
+    """A value with a right checksum, whatever its header says."""
+    written = json.dumps(header).encode() if text is None else text
+    return struct.pack("<4sHI32s", kind, UNIT_FORMAT, len(written), hashlib.sha256(written).digest()) + written
 
 
-ENDLESS = b'{"signature":"","size":"","profile":"","resident_bytes":Infinity,"graph":{"ops":[]},"dtype":"","units":[]}'
+def bundled(*values: bytes) -> bytes:
+    pieces = [struct.pack("<4sHH", b"TSRB", UNIT_FORMAT, len(values))]
+    return b"".join([*pieces, *(struct.pack("<I", len(one)) + one for one in values)])
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [b"", b"TSRB", b"\0" * 100, bundle_of(b"{"), bundle_of(b"[" * 100_000), bundle_of(b"{}"), bundle_of(ENDLESS)],
-    ids=["empty", "cut", "zeros", "no JSON", "deep", "no fields", "endless"],
-)
+HEADER = {
+    "signature": "s",
+    "size": "",
+    "profile": "p",
+    "resident_bytes": 0,
+    "graph": {"ops": [["Relu"]]},
+    "dtype": "float32",
+    "units": [],
+}
+HOSTILE = {
+    "no JSON": value(text=b"{nope"),
+    "no text": value(text=b"\xff\xfe\xff"),
+    "nested": value(text=b"[" * 200_000),
+    "a number of many digits": value(text=b'{"a":' + b"9" * 10_000 + b"}"),
+    "no object": value([]),
+    "infinite": value({**HEADER, "resident_bytes": float("inf")}),
+    "units missing": value({**HEADER, "units": [[1]] * 3}),
+    "a header without end": value({**HEADER, "units": [[]] * 1_000_000}),
+    "no library": value(HEADER, kind=b"TSRU"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_bundles_made_to_do_harm_are_refused(name: str) -> None:
+    assert decode_bundle(bundled(value(HEADER)))[0].startswith("library:")
+    with pytest.raises(RequestError) as caught:
+        decode_bundle(bundled(HOSTILE[name]))
+    assert caught.value.code == "invalid_units"
+
+
+@pytest.mark.parametrize("damage", [b"", b"TSRB", b"\0" * 100])
 def test_bytes_that_are_no_bundle_are_refused(damage: bytes) -> None:
     with pytest.raises(RequestError) as caught:
         decode_bundle(damage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,83 @@ def test_lists_show_units_and_tables_of_the_owner_alone(service: EmbeddedService
     assert bob.http.get("/v1/tables", params={"model": model}).status_code == 404
     for api in (ann, bob):
         api.http.close()
+
+
+def test_nobody_sees_when_or_how_often_others_use_the_same_units(service: EmbeddedService) -> None:
+    ann, bob = (Api(service.url, new_key(service, f"unseen-{name}")) for name in ("ann", "bob"))
+    packaged(ann, named("unseen"), dims=ranges("unseen"))
+    packaged(ann, named("unseen2"), dims=ranges("unseen2"))
+    before = listed(ann)
+    assert before[0]["hits"] >= 1
+    packaged(bob, named("unseen3"), dims=ranges("unseen3"))
+    assert listed(ann) == before
+    assert [one["hits"] for one in listed(bob)] == [1]
+    assert bob.http.get("/v1/units/statistics").json()["hits"] == 1
+    for api in (ann, bob):
+        api.http.close()
+
+
+def test_who_is_answered_from_the_result_cache_sees_the_units(service: EmbeddedService) -> None:
+    ann, bob = (Api(service.url, new_key(service, f"known-{name}")) for name in ("ann", "bob"))
+    packaged(ann, named("known"), dims=ranges("known"))
+    _, job = packaged(bob, named("known"), dims=ranges("known"))
+    assert job["cached"]
+    assert [one["id"] for one in listed(bob)] == [one["id"] for one in listed(ann)]
+    for api in (ann, bob):
+        api.http.close()
+
+
+def test_units_have_a_strong_etag_and_damaged_ones_are_not_sent(service: EmbeddedService) -> None:
+    api = Api(service.url, new_key(service, "tags"))
+    packaged(api, named("tags"), dims=ranges("tags"))
+    (library,) = listed(api)
+    path = f"/v1/units/{library['id']}"
+    answer = api.http.get(path)
+    tag = answer.headers["etag"]
+    assert tag == f'"{hashlib.sha256(answer.content).hexdigest()}"'
+    again = api.http.get(path, headers={"If-None-Match": tag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    key, values = decode_bundle(answer.content)
+    cache, hurt = connect(service.cache_url, text=False), next(one for one in values if one != key)
+    cache.set(f"tessera:{hurt}", values[hurt][:-1] + b"!")
+    assert api.http.get(path).json()["code"] == "unknown_units"
+    # the bytes there decide nothing: what is brought is built again
+    binary = {"Content-Type": "application/octet-stream"}
+    assert api.http.put(path, content=answer.content, headers=binary).status_code == 204
+    assert api.http.get(path).content == answer.content
+    api.http.close()
+
+
+HEADER = {"size": "", "resident_bytes": 0, "graph": {"ops": [["Relu"]]}, "dtype": "float32", "units": []}
+
+
+@pytest.mark.parametrize("profile", ["edge4", "\ud800", "<b>", "0" * 64])
+def test_units_for_a_profile_that_is_none_are_refused(api: Api, profile: str) -> None:
+    text = json.dumps({**HEADER, "signature": "s", "profile": profile}).encode()
+    value = struct.pack("<4sHI32s", b"TSRL", 1, len(text), hashlib.sha256(text).digest()) + text
+    bundle = struct.pack("<4sHHI", b"TSRB", 1, 1, len(value)) + value
+    library = decode_bundle(bundle)[0].rpartition(":")[2]
+    binary = {"Content-Type": "application/octet-stream"}
+    answer = api.http.put(f"/v1/units/{library}", content=bundle, headers=binary)
+    assert (answer.status_code, bool(answer.json()["hint"])) == (422, True)
+
+
+@pytest.mark.parametrize("path", ["/v1/units", "/v1/tables", "/v1/units/statistics", "/v1/units/x"])
+@pytest.mark.parametrize(
+    "query",
+    ["op=%00&profile=%ff", "cursor=W10", "cursor=WzFlMzA5LCIiXQ", "cursor=Wy0xLjAsIiJd", "limit=0", "limit=1e3",
+     "profile=" + "a" * 200, "shape=%00", "shape=x:1x1&shape=x:2x2", "model=%2e%2e", "shape=" + "x" * 1000],
+)  # fmt: skip
+def test_odd_queries_of_lists_are_answered_or_refused(api: Api, path: str, query: str) -> None:
+    assert api.http.get(f"{path}?{query}").status_code in (200, 404, 422)
+
+
+def test_a_cursor_of_another_list_is_a_place_or_refused(api: Api) -> None:
+    for kind in ("models", "jobs", "profiles", "units"):
+        cursor = api.http.get(f"/v1/{kind}", params={"limit": 1}).json().get("next_cursor")
+        for other in ("units", "tables"):
+            if cursor is not None:
+                assert api.http.get(f"/v1/{other}", params={"cursor": cursor}).status_code in (200, 422)
 
 
 def test_pages_of_units_have_all_of_them_once(service: EmbeddedService) -> None:
@@ -227,3 +305,11 @@ def forged(key: str, values: dict[str, bytes]) -> bytes:
     length = int.from_bytes(head[6:10], "little") + 1
     value = head[:6] + length.to_bytes(4, "little") + hashlib.sha256(other).digest() + other
     return encode_bundle(key, {**values, name: value})
+
+
+def test_a_path_that_is_written_out_has_its_own_methods_alone(api: Api) -> None:
+    """`/v1/units/statistics` is no library, so nothing can be put there."""
+    answer = api.http.request("OPTIONS", "/v1/units/statistics")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+    other = api.http.request("OPTIONS", f"/v1/units/{'0' * 64}")
+    assert other.headers["allow"] == "GET, HEAD, PUT"
