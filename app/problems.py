@@ -236,16 +236,13 @@ def retry_headers(scope: Scope) -> dict[str, str]:
 
 
 def allowed_methods(request: Request) -> str:
-    """The methods of all routes that the path belongs to (RFC 9110: Allow lists them all); with GET goes HEAD.
-
-    A path that is written out among the routes belongs to these alone, not to those with a place for any word.
-    """
-    routes = request.app.router.routes
-    routes = [route for route in routes if getattr(route, "path", None) == request.scope["path"]] or routes
+    """The methods of all routes that the path belongs to (RFC 9110: Allow lists them all); with GET goes HEAD."""
     found = {
         method
         for method in _METHODS
-        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.router.routes
+        )
     }
     return ", ".join(sorted(found | {"HEAD"} if "GET" in found else found))
 

@@ -393,7 +393,7 @@ class AsyncClient:
 
     async def unit_statistics(self) -> dict[str, Any]:
         """Sums over the libraries of shape units that your compilations used, by op, as plain values."""
-        return dict(msgspec.json.decode((await self._request("GET", "/v1/units/statistics")).content))
+        return dict(msgspec.json.decode((await self._request("GET", "/v1/unit-statistics")).content))
 
     async def _pages(self, path: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         """All items of a list."""

@@ -16,7 +16,7 @@ from app.units import service
 from app.units.schemas import UnitPage, UnitStatistics
 from compiler.shapes.unit_bundle import MAX_BYTES
 
-router = APIRouter(prefix="/v1/units", tags=["units"])
+router = APIRouter(prefix="/v1", tags=["units"])
 
 Op = Annotated[
     str | None, Query(max_length=500, description="Kinds of the ops that run together", examples=["Conv+Relu"])
@@ -27,7 +27,7 @@ _TYPE: Final = "application/octet-stream"
 _BYTES: dict[str, Any] = {_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 
-@router.get("", operation_id="listUnits", response_model_exclude_none=True, responses={404: {"model": Problem}})
+@router.get("/units", operation_id="listUnits", response_model_exclude_none=True, responses={404: {"model": Problem}})
 def list_units(
     response: Response,
     context: ContextDependency,
@@ -44,7 +44,7 @@ def list_units(
     return service.listed(context, op, profile, cursor, limit)
 
 
-@router.get("/statistics", operation_id="getUnitStatistics")
+@router.get("/unit-statistics", operation_id="getUnitStatistics")
 def get_unit_statistics(response: Response, context: ContextDependency) -> UnitStatistics:
     """Sums over the libraries that your compilations used latest, up to 5,000 of them, by their ops."""
     response.headers["Cache-Control"] = "no-store"
@@ -52,7 +52,7 @@ def get_unit_statistics(response: Response, context: ContextDependency) -> UnitS
 
 
 @router.get(
-    "/{library_id}",
+    "/units/{library_id}",
     operation_id="getUnits",
     response_class=Response,
     responses={200: {"content": _BYTES}, 304: {"description": "Not modified"}, 404: {"model": Problem}},
@@ -65,7 +65,7 @@ def get_units(request: Request, context: ContextDependency, library_id: LibraryI
 
 
 @router.put(
-    "/{library_id}",
+    "/units/{library_id}",
     operation_id="putUnits",
     status_code=204,
     response_class=Response,

@@ -81,10 +81,10 @@ def test_lists_show_units_and_tables_of_the_owner_alone(service: EmbeddedService
     assert listed(ann, op="Conv+Relu", profile="edge4") == [library]
     assert listed(ann, op="Relu") == listed(ann, profile="cluster4x4") == listed(bob) == []
     assert ann.http.get("/v1/units", params={"profile": "none"}).status_code == 404
-    sums = ann.http.get("/v1/units/statistics").json()
+    sums = ann.http.get("/v1/unit-statistics").json()
     assert (sums["libraries"], sums["units"]) == (1, len(library["units"]))
     assert [one["op"] for one in sums["ops"]] == ["Conv+Relu"]
-    assert bob.http.get("/v1/units/statistics").json()["libraries"] == 0
+    assert bob.http.get("/v1/unit-statistics").json()["libraries"] == 0
     assert listed(ann, "tables") == []
     tables(ann, model, "x:2x3x11x13")
     (shape,) = listed(ann, "tables")
@@ -111,7 +111,7 @@ def test_nobody_sees_when_or_how_often_others_use_the_same_units(service: Embedd
     packaged(bob, named("unseen3"), dims=ranges("unseen3"))
     assert listed(ann) == before
     assert [one["hits"] for one in listed(bob)] == [1]
-    assert bob.http.get("/v1/units/statistics").json()["hits"] == 1
+    assert bob.http.get("/v1/unit-statistics").json()["hits"] == 1
     for api in (ann, bob):
         api.http.close()
 
@@ -161,7 +161,7 @@ def test_units_for_a_profile_that_is_none_are_refused(api: Api, profile: str) ->
     assert (answer.status_code, bool(answer.json()["hint"])) == (422, True)
 
 
-@pytest.mark.parametrize("path", ["/v1/units", "/v1/tables", "/v1/units/statistics", "/v1/units/x"])
+@pytest.mark.parametrize("path", ["/v1/units", "/v1/tables", "/v1/unit-statistics", "/v1/units/x"])
 @pytest.mark.parametrize(
     "query",
     ["op=%00&profile=%ff", "cursor=W10", "cursor=WzFlMzA5LCIiXQ", "cursor=Wy0xLjAsIiJd", "limit=0", "limit=1e3",
@@ -305,11 +305,3 @@ def forged(key: str, values: dict[str, bytes]) -> bytes:
     length = int.from_bytes(head[6:10], "little") + 1
     value = head[:6] + length.to_bytes(4, "little") + hashlib.sha256(other).digest() + other
     return encode_bundle(key, {**values, name: value})
-
-
-def test_a_path_that_is_written_out_has_its_own_methods_alone(api: Api) -> None:
-    """`/v1/units/statistics` is no library, so nothing can be put there."""
-    answer = api.http.request("OPTIONS", "/v1/units/statistics")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
-    other = api.http.request("OPTIONS", f"/v1/units/{'0' * 64}")
-    assert other.headers["allow"] == "GET, HEAD, PUT"
