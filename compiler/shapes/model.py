@@ -85,6 +85,14 @@ class ShapeModel:
         return int(json.loads(self.profile)["chips"])
 
     @cached_property
+    def resident(self) -> frozenset[str]:
+        """The tensors that routines read, where constants among them lie on the chips before a program runs."""
+        if json.loads(self.profile)["weights"]["mode"] != "stationary":
+            return frozenset()
+        ops = (self.graph.ops[op] for library in self.libraries for op in library.routine.ops)
+        return frozenset(name for op in ops for name in op.inputs)
+
+    @cached_property
     def inputs(self) -> tuple[InputShape, ...]:
         """The inputs with the expressions of their extents, those that no op needs last."""
         read = (InputShape.of(self.graph.tensors[name]) for name in self.graph.inputs)

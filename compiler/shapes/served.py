@@ -2,7 +2,8 @@
 
 Units are per tile: a longer result takes more calls. What must not be longer than when the units were made is what one
 call takes as a whole (axes that no table divides, dimensions that are summed over), and constants of which there are no
-more elements. Buffers are laid out for what tiles need within the ranges; beyond them some units may be too small.
+more elements, or no more room on chips with stationary weights. Buffers are laid out for what tiles need within the
+ranges; beyond them some units may be too small.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 def check_served(model: ShapeModel, dims: Mapping[str, int]) -> None:
     """Raise RequestError naming dimension, value, limit and cause where a unit would exceed what it was built for."""
     for name, tensor in model.graph.tensors.items():
-        if tensor.constant is None or not tensor.symbols or isinstance(tensor.constant.data, Splat):
+        if tensor.constant is None or not tensor.symbols:
+            continue
+        if isinstance(tensor.constant.data, Splat) and name not in model.resident:
             continue
         there = shape_at(tensor, dims)
         for axis, expression in tensor.symbols:

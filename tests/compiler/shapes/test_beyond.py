@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from compiler.errors import RequestError
 from compiler.ops.op_facts import graph_facts
@@ -118,6 +120,24 @@ def test_a_constant_that_has_no_more_elements_is_the_limit() -> None:
     with pytest.raises(RequestError, match=r"constant .* has 9 elements along axis 0") as caught:
         simple_tables(of.model, {"rows": 10})
     assert (caught.value.actual, caught.value.limit) == (10, "9")
+
+
+@pytest.mark.parametrize("profile", ["edge4", "manycore2x64"])
+def test_equal_elements_are_as_many_as_wanted_unless_they_lie_on_the_chip_beforehand(profile: str) -> None:
+    model = Model()
+    x, y = model.input(["n", 8], "x"), model.input(["n", "w"], "y")
+    width = model.node("Gather", [model.node("Shape", [y]), model.ints(1)], axis=0)
+    shape = model.node("Concat", [model.ints(8), width], axis=0)
+    quarter = model.node("ConstantOfShape", [shape], value=numpy_helper.from_array(np.array([0.25], np.float32)))
+    model.output(model.node("Add", [model.node("MatMul", [x, quarter]), y]))
+    of = Compiled.of(model, {"n": (1, 9), "w": (3, 17)}, profile)
+    assert of.misses({"n": 20, "w": 17}) == []
+    if profile == "edge4":
+        assert of.misses({"n": 5, "w": 60}) == []
+        return
+    with pytest.raises(RequestError, match=r"constant .* has 17 elements along axis 1") as caught:
+        simple_tables(of.model, {"n": 5, "w": 24})
+    assert (caught.value.actual, caught.value.limit) == (24, "17")
 
 
 def test_steps_hold_beyond_the_ranges() -> None:
