@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -14,24 +12,11 @@ from compiler.address.build import WindowRead
 from compiler.address.encode import FORM
 from compiler.options import Options
 from compiler.profile import Profile, profile_digest
+from compiler.unit_key import digest_of
 from compiler.version import COMPILER_VERSION
 
 # Bounds on a job: exceeding them fails it, they never change a result (SPEC section 13).
 _NOT_PART = ("time_limit_s", "memory_limit_bytes")
-
-
-# The version of the bytes that libraries of shape units and units are stored as.
-UNIT_FORMAT: Final = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryFor:
-    """What a stored library is for: a routine, its size, the profile's digest, stationary weights in every core."""
-
-    signature: str
-    size: str
-    profile: str
-    resident_bytes: int
 
 
 class TableModel(Protocol):
@@ -51,7 +36,7 @@ def cache_key(model_sha256: str, profile: Profile, options: Options, *, name: st
         "options": chosen,
         "profile": profile_digest(profile),
     }
-    return _digest(parts)
+    return digest_of(parts)
 
 
 def simulation_key(
@@ -67,30 +52,7 @@ def simulation_key(
         "kind": "simulation",
         "name": name,
     }
-    return _digest(parts)
-
-
-def library_key(about: LibraryFor) -> str:
-    """The key of a library of shape units: kind, format version, and SHA-256 over what it is for and the compiler
-    version."""
-    return f"library:{UNIT_FORMAT}:{_digest(_library_parts(about, 'library'))}"
-
-
-def unit_key(about: LibraryFor, tile: Sequence[int]) -> str:
-    """The key of one shape unit: as `library_key`, with its tile (SHAPE-1)."""
-    return f"unit:{UNIT_FORMAT}:{_digest(_library_parts(about, 'unit') | {'tile': list(tile)})}"
-
-
-def _library_parts(about: LibraryFor, kind: str) -> dict[str, object]:
-    return {
-        "compiler": COMPILER_VERSION,
-        "format": UNIT_FORMAT,
-        "kind": kind,
-        "profile": about.profile,
-        "resident_bytes": about.resident_bytes,
-        "signature": about.signature,
-        "size": about.size,
-    }
+    return digest_of(parts)
 
 
 def routine_key(model: TableModel, number: int) -> str:
@@ -98,7 +60,7 @@ def routine_key(model: TableModel, number: int) -> str:
 
     That is the signature, the units with what they accept, the modelled costs, profile and compiler version.
     """
-    return _digest({**model.table_identity(number), "compiler": COMPILER_VERSION, "kind": "table"})
+    return digest_of({**model.table_identity(number), "compiler": COMPILER_VERSION, "kind": "table"})
 
 
 def table_key(routine: str, shape: Sequence[int], units: Sequence[int] | None = None) -> str:
@@ -109,13 +71,9 @@ def table_key(routine: str, shape: Sequence[int], units: Sequence[int] | None = 
 
 def address_table_key(read: WindowRead) -> str:
     """SHA-256 over all that decides the address table of a read, and the form of its bytes (ADDR-5)."""
-    return _digest({**read.inputs, "form": FORM, "kind": "addresses"})
+    return digest_of({**read.inputs, "form": FORM, "kind": "addresses"})
 
 
 def bucket_key(routine: str, shape: Sequence[int], unit: int, order: int) -> str:
     """SHA-256 over a routine, as `routine_key` names it, the largest shape of a bucket, and the grid that serves it."""
     return hashlib.sha256(f"{routine}:{'x'.join(map(str, shape))}:{unit}:{order}".encode()).hexdigest()
-
-
-def _digest(parts: dict[str, object]) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

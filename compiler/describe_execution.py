@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, isfinite
-from typing import Final
+from math import isfinite
 
 import numpy as np
 
@@ -24,10 +23,10 @@ from compiler.ops.op_facts import GraphFacts
 from compiler.profile import Profile
 from compiler.program.lower import LoweredSegment
 from compiler.program.program import Level, Program
-from compiler.program.timing.demands import Ints
 from compiler.program.timing.energy import energy_by_level
 from compiler.program.timing.levels import gathered, moved_by
 from compiler.program.timing.stalls import stalls_of
+from compiler.program.timing.ticks import Ints, seconds_of, whole_cycles
 from compiler.program.timing.timeline import Timeline
 from compiler.program.timing.touches import Flags
 from compiler.simulator.compare import Comparison
@@ -37,8 +36,6 @@ from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import memory_of
 from compiler.tiling.price import group_of
 
-# What sums of times are off by, in cycles.
-_ROUNDING: Final = 1e-6
 _TIME = (
     "Cycles, latency and energy of plan and groups are closed-form estimates; what an event simulation of the commands "
     "makes of their cycles stands in `programs`."
@@ -118,16 +115,16 @@ def execution_of(checked: CheckedGraph, images: int, profile: Profile) -> Execut
     """The program of every chip segment simulated in time, and how a stream of batches passes them."""
     mapped = checked.lowered.mapped
     programs: list[doc.ProgramReport] = []
-    cycles: dict[str, float] = {}
+    ticks: dict[str, int] = {}
     for found, lowered, chip in zip(mapped.fused.segments, checked.lowered.segments, mapped.chip_of, strict=True):
         if lowered.timeline is not None:
-            cycles[found.segment.id] = lowered.timeline.cycles
+            ticks[found.segment.id] = lowered.timeline.ticks
             programs.append(_program_report(found, lowered, chip or 0, lowered.timeline, profile))
     executable = checked.executable
     return Execution(
         programs=tuple(programs),
-        stream=None if executable is None else stream_report(executable, cycles, images, profile),
-        latency_s=sum(cycles.values()) / profile.clock_hz if programs else None,
+        stream=None if executable is None else stream_report(executable, ticks, images, profile),
+        latency_s=seconds_of(sum(ticks.values()), profile.clock_hz) if programs else None,
         energy_j=sum(sum(report.energy_by_level.values()) for report in programs) if programs else None,
     )
 
@@ -198,8 +195,7 @@ def _program_report(
     read, written, tables = dram_bytes(program)
     costs = [group.choice.cost for group in found.groups]
     planned, estimated = sum(cost.dram_bytes for cost in costs), sum(cost.cycles for cost in costs)
-    # never below what the roofline says, which is rounded up
-    simulated, stalls = ceil(timeline.cycles - _ROUNDING), stalls_of(timeline)
+    simulated, stalls = whole_cycles(timeline.ticks), stalls_of(timeline)
     energy = {level: pj * 1e-12 for level, pj in energy_by_level(timeline, profile).items()}
     estimated_j, engines = sum(cost.energy_pj for cost in costs) * 1e-12, engine_times(timeline, stalls)
     return doc.ProgramReport(
@@ -219,8 +215,8 @@ def _program_report(
         plan_dram_bytes=planned,
         dram_ratio=(read + written) / planned if planned else 1.0,
         simulated_cycles=simulated,
-        simulated_group_cycles={name: ceil(cycles - _ROUNDING) for name, cycles in timeline.by_group().items()},
-        alone_group_cycles={name: ceil(cycles - _ROUNDING) for name, cycles in timeline.alone().items()},
+        simulated_group_cycles={name: whole_cycles(ticks) for name, ticks in timeline.by_group().items()},
+        alone_group_cycles={name: whole_cycles(ticks) for name, ticks in timeline.alone().items()},
         estimated_cycles=estimated,
         estimate_ratio=_ratio(estimated, simulated),
         stalls=core_stalls(engines),

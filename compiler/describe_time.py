@@ -14,6 +14,7 @@ from compiler.program.timing.chips import stream_of, tasks_of
 from compiler.program.timing.occupancy import Occupancy, occupancies_of
 from compiler.program.timing.roofline import Point, roofline_of
 from compiler.program.timing.stalls import Spent, Stalls
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, seconds_of
 from compiler.program.timing.timeline import Timeline
 from compiler.program.timing.usage import usage_of
 
@@ -27,7 +28,7 @@ def engine_times(timeline: Timeline, stalls: Stalls) -> tuple[doc.EngineTime, ..
     queues = timeline.program.queues
     found = []
     for name in sorted({queue.engine for queue in queues}):
-        rows = stalls.engines[[number for number, queue in enumerate(queues) if queue.engine == name]]
+        rows = stalls.engines[[number for number, queue in enumerate(queues) if queue.engine == name]] / TICKS_PER_CYCLE
         found.append(
             doc.EngineTime(
                 engine=name,
@@ -107,7 +108,7 @@ def held_memories(timeline: Timeline) -> tuple[doc.HeldMemory, ...]:
             number=found.number,
             capacity_bytes=found.capacity_bytes,
             address_step_bytes=found.address_step,
-            step_cycles=found.cycle_step,
+            step_cycles=found.step_ticks / TICKS_PER_CYCLE,
             held_bytes=tuple(found.held_bytes().tolist()),
             held=tuple(_held(found, [step.tensor for step in steps])),
         )
@@ -122,22 +123,22 @@ def _held(found: Occupancy, tensors: Sequence[str]) -> Iterator[doc.HeldBytes]:
 
 
 def stream_report(
-    executable: Executable, cycles: Mapping[str, float], images: int, profile: Profile
+    executable: Executable, ticks: Mapping[str, int], images: int, profile: Profile
 ) -> doc.StreamReport | None:
-    """Batches over chips whose segments take so many cycles; None where they take no time."""
-    tasks = tasks_of(executable, cycles, profile)
+    """Batches over chips whose segments take so many ticks; None where they take no time."""
+    tasks = tasks_of(executable, ticks, profile)
     stream = stream_of(tasks)
     clock_hz = profile.clock_hz
-    if not stream.interval_cycles:
+    if not stream.interval_ticks:
         return None
     return doc.StreamReport(
-        latency_s=stream.latency_cycles / clock_hz,
-        interval_s=stream.interval_cycles / clock_hz,
-        images_per_s=images * clock_hz / stream.interval_cycles,
+        latency_s=seconds_of(stream.latency_ticks, clock_hz),
+        interval_s=seconds_of(stream.interval_ticks, clock_hz),
+        images_per_s=images / seconds_of(stream.interval_ticks, clock_hz),
         bound_by=max(stream.busy, key=lambda name: stream.busy[name]),
-        busy_s={name: busy / clock_hz for name, busy in stream.busy.items()},
+        busy_s={name: seconds_of(busy, clock_hz) for name, busy in stream.busy.items()},
         segments_begin_s={
-            task.segment: begin / clock_hz
+            task.segment: seconds_of(begin, clock_hz)
             for task, begin in zip(tasks, stream.begins, strict=True)
             if task.segment is not None
         },

@@ -192,6 +192,7 @@ class _PlanIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     native: Any = None
     arithmetic: Any = None
     dims: Any = None
+    ranges: Any = None
     folded: Any = None
     patterns: Any = None
     partition: Any = None

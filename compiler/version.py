@@ -2,4 +2,4 @@
 
 from typing import Final
 
-COMPILER_VERSION: Final = "0.11.0"
+COMPILER_VERSION: Final = "0.12.0"

@@ -28,6 +28,7 @@ from app.cli.shared_parameters import (
     SetOption,
     ShapeOption,
     StrictFlag,
+    UnitsOption,
     WideFlag,
     all_settings,
     check_arguments,
@@ -175,6 +176,7 @@ def run_command(
     strict: StrictFlag = False,
     no_verify: NoVerifyFlag = False,
     server: ServerOption = None,
+    units: UnitsOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a model (compiled on the way), executable or package on given or made-up inputs, and show its outputs."""
@@ -190,6 +192,7 @@ def run_command(
             shapes=shapes or (),
             check=check,
             against=against,
+            units=units,
             as_json=as_json,
         )
         from app.cli import running
@@ -328,6 +331,7 @@ def _ran(
     shapes: Sequence[str] = (),
     check: bool = False,
     against: Path | None = None,
+    units: Path | None = None,
     as_json: bool,
 ) -> Ran:
     """Runs here or on a service; raises RequestError for options that exclude each other."""
@@ -336,6 +340,7 @@ def _ran(
     excluding({"--shape": bool(shapes), "--server": server is not None})
     excluding({"--check": check, "--against": against is not None})
     excluding({"--against": against is not None, "--server": server is not None})
+    excluding({"--units": units is not None, "--server": server is not None})
     if inputs is not None:
         existing_arrays(inputs)
     if against is not None:
@@ -344,7 +349,7 @@ def _ran(
     from app.cli import running
     from app.simulations.inputs import DEFAULT_SEED
 
-    target = running.Target(path=path, profile=profile, settings=settings)
+    target = running.Target(path=path, profile=profile, settings=settings, units=units)
     console = progress_console(as_json)
     feed = running.Feed(inputs=inputs, seed=DEFAULT_SEED if seed is None else seed, shapes=shapes)
     if server is not None:

@@ -24,6 +24,7 @@ from app.simulations.arrays import Array, read_arrays, write_arrays
 from app.simulations.listings import MAX_COMMANDS, Wanted, lines
 from app.simulations.report import SimulationReport, simulation_json
 from app.simulations.simulate import Judge, Simulation, Watcher, checked_read, run_and_describe, verified_program
+from app.units.unit_folder import UnitFolder
 from compiler.errors import InternalError, ModelError, RequestError, printable
 from compiler.option_words import parse_assignments
 from compiler.options import Options
@@ -33,11 +34,12 @@ from compiler.program.executable import ChipSegment, Executable, check_profile, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The target of the command: a model to compile for a profile, or an executable file."""
+    """The target of the command: a model to compile for a profile, or a compiled file; its folder of shape units."""
 
     path: Path
     profile: str | None
     settings: Sequence[str]
+    units: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ def run_here(target: Target, feed: Feed, console: Console, *, check: bool, again
         target = _with_dims(target, feed.shapes, given)
         options = _options(target)
         if shapes.is_package(target.path) or shapes.has_ranges(options):
-            of = shapes.shaped(target.path, target.profile, options, console)
+            of = shapes.shaped(target.path, target.profile, options, console, UnitFolder.of(target.units))
             executable, digest = shapes.executable_at(of, shapes.dims_for(of, feed.shapes, given))
             given, report = shapes.without_unread(of, given), None
         else:

@@ -29,6 +29,7 @@ from app.input_files import (
 )
 from app.outputs import whole_files
 from app.simulations.arrays import Array
+from app.units.unit_folder import UnitFolder
 from compiler.errors import InternalError, printable
 from compiler.frontend.constant_values import materialise
 from compiler.frontend.read import ReadModel
@@ -43,7 +44,6 @@ from compiler.shapes.instance import Values
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import MEANINGLESS, read_package, stored_values, write_package
 from compiler.shapes.prepared import ShapeTables, tables_for
-from compiler.shapes.stored_units import StoredUnits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +88,16 @@ def settings_with_dims(
     return [*settings, f"dims={json.dumps(dims)}"] if dims else list(settings)
 
 
-def shaped(
-    path: Path, profile: str | None, options: Options, console: Console, stored: StoredUnits | None = None
-) -> Shaped:
-    """The model of a package, or of an ONNX file compiled for the ranges in option `dims` with stored units."""
+def shaped(path: Path, profile: str | None, options: Options, console: Console, units: UnitFolder | None) -> Shaped:
+    """The model of a package, or of an ONNX file compiled for the ranges in option `dims`.
+
+    `units` has those that a package names and does not carry; a compilation finds units there and adds to them.
+    """
     if is_package(path):
         wanted = None if profile is None else profile_digest(load_profile(profile))
         with existing_model(path).open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        package = read_package(memoryview(data), profile_digest=wanted)
+        package = read_package(memoryview(data), profile_digest=wanted, units=units)
         source = ModelSource(name=package.model.model_name, data=data, sha256=package.model.model_digest)
         return Shaped(model=package.model, tables=package.tables, source=source, values=stored_values(package.data))
     from compiler.compile import compile_package
@@ -105,7 +106,7 @@ def shaped(
     hardware = load_profile(named_profile(profile))
     source = open_model(path)
     with ProgressBar(console, path.name) as bar:
-        made = compile_package(source, hardware, options, observer=bar, stored=stored)
+        made = compile_package(source, hardware, options, observer=bar, stored=units)
     inner = opened(made.model.graph.source, source)
     return Shaped(
         model=made.model, tables=made.tables, source=inner, values=lambda constant: materialise(constant, inner)
@@ -159,13 +160,14 @@ def executable_at(of: Shaped, dims: Mapping[str, int]) -> tuple[Executable, str]
     return executable, digest.hexdigest()
 
 
-def save_package(of: Shaped, path: Path) -> int:
-    """Writes a package, whole or not at all; returns its size in bytes.
+def save_package(of: Shaped, path: Path, *, with_units: bool) -> int:
+    """Writes a package, whole or not at all, with its units or their libraries' names; returns its size in bytes.
 
     The old file is replaced at the end, because it may be the mapped model that is being read.
     """
     with whole_files() as fresh, fresh(path).open("wb") as file:
-        return sum(file.write(piece) for piece in write_package(of.model, of.tables, of.values))
+        pieces = write_package(of.model, of.tables, of.values, with_units=with_units)
+        return sum(file.write(piece) for piece in pieces)
 
 
 def prove(of: Shaped) -> list[dict[str, object]]:
@@ -207,8 +209,9 @@ def describe(of: Shaped) -> dict[str, object]:
                 "ops": [printable(model.graph.ops[op].node, 120) for op in library.routine.ops],
                 "signature": library.units.signature,
                 "units": len(library.units),
+                "library": use.library_id,
             }
-            for library in model.libraries
+            for library, use in zip(model.libraries, model.uses, strict=True)
         ],
         "host_ops": sum(len(part.ops) for part in model.parts if part.is_host),
         "tables": [dict(one.dims) for one in of.tables],

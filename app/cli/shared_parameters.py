@@ -48,6 +48,14 @@ ShapeOption = Annotated[
     list[str] | None,
     typer.Option("--shape", help="An input's shape where dimensions are left open, such as x:1x3x225x199; repeatable"),
 ]
+UnitsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--units",
+        help="A folder of shape units, as `tessera units pull` makes: for packages without units, and for compilations"
+        " of ranges, which add to it [TESSERA_UNITS]",
+    ),
+]
 StrictFlag = Annotated[bool, typer.Option("--strict", help="An op that would run on the host is an error")]
 ServerOption = Annotated[str | None, typer.Option("--server", help="URL of a service to use")]
 DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where the service keeps its data")]

@@ -18,6 +18,7 @@ from app.cli.shared_parameters import (
     SetOption,
     ShapeOption,
     StrictFlag,
+    UnitsOption,
     all_settings,
     check_arguments,
     excluding,
@@ -40,10 +41,10 @@ def package(
     settings: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The package to write")] = None,
     strict: StrictFlag = False,
-    units: Annotated[
-        Path | None,
-        typer.Option("--units", help="A folder of shape units to use and add to, as `tessera units pull` makes"),
-    ] = None,
+    units: UnitsOption = None,
+    without_units: Annotated[
+        bool, typer.Option("--without-units", help="Name the libraries of shape units and leave them out")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a package of a model for ranges of its dimensions (`--set dims.NAME=...`), or verify one.
@@ -63,7 +64,7 @@ def package(
                 hint="tessera package MODEL --profile P --out FILE, or tessera package FILE",
             )
         if is_package:
-            refuse_decided("a package", words)
+            refuse_decided("a package", [*words, *(["--without-units"] if without_units else [])])
         file_to_write(out)
         check_arguments(target, [profile], words, server=None, is_model=False)
         from app.cli import shapes
@@ -71,10 +72,10 @@ def package(
 
         console = progress_console(as_json)
         with bounded(options.time_limit_s, options.memory_limit_bytes), shapes.as_package(target):
-            of = shapes.shaped(target, profile, options, console, None if units is None else UnitFolder(units))
+            of = shapes.shaped(target, profile, options, console, UnitFolder.of(units))
             found = shapes.describe(of)
             if out is not None:
-                found["bytes"] = shapes.save_package(of, out)
+                found["bytes"] = shapes.save_package(of, out, with_units=not without_units)
             else:
                 found["proved"] = shapes.prove(of)
         if as_json:
@@ -84,6 +85,9 @@ def package(
         shapes.print_described(found, shown)
         if out is not None:
             shown.print(f"wrote {printable(str(out), 200)}")
+        if without_units:
+            count = len({use.library_id for use in of.model.uses})
+            shown.print(f"it names {count} {'library' if count == 1 else 'libraries'} of shape units and carries none")
 
 
 def table(
@@ -104,6 +108,7 @@ def table(
         ),
     ] = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep no tables")] = False,
+    units: UnitsOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show the parameter tables of a model for one shape: from the cache, or simple ones made at once.
@@ -112,6 +117,7 @@ def table(
     """
     with failures(as_json=as_json):
         excluding({"--cache": cache is not None, "--no-cache": no_cache})
+        excluding({"--units": units is not None, "--server": server is not None})
         if as_list or server is not None or target is None:
             refuse_decided("a list of cached tables", settings or ())
             from app.cli.cached_tables import list_cached
@@ -125,11 +131,12 @@ def table(
         check_arguments(target, [profile], words, server=None, is_model=False, shapes=shapes or ())
         from app.cli.shapes import as_package, dims_for, settings_with_dims, shaped
         from app.cli.table_folder import TableFolder
+        from app.units.unit_folder import UnitFolder
 
         folder = None if no_cache else TableFolder.of(cache)
         with bounded(options.time_limit_s, options.memory_limit_bytes), as_package(target):
             options = parse_assignments(settings_with_dims(target, words, shapes or (), None))
-            of = shaped(target, profile, options, progress_console(as_json))
+            of = shaped(target, profile, options, progress_console(as_json), UnitFolder.of(units))
             dims = dims_for(of, shapes or (), None)
             # slow to import: a wrong shape is answered first
             from app.cli.tables import improve, print_tables, tables_here

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from app.outputs import check_file, whole_files
 from app.simulations.arrays import read_arrays, write_arrays
+from app.units.unit_folder import UnitFolder
 from compiler.errors import RequestError, TesseraError, printable
 from compiler.program.encoding.container import PACKAGE
 from compiler.shapes.direct import run_directly
@@ -27,11 +28,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--inputs", type=Path, help="an .npz file; its keys are names of inputs")
     parser.add_argument("--outputs", type=Path, help="an .npz file to write the outputs to")
     parser.add_argument("--profile", help="the digest of the profile of this machine, or the first 12 digits of it")
+    parser.add_argument(
+        "--units", type=Path, help="a folder of shape units, for a package without its own [TESSERA_UNITS]"
+    )
     parser.add_argument("--version", action="version", version=COMPILER_VERSION)
     given = parser.parse_args(arguments)
     try:
         check_file(given.outputs)
-        package = _opened(given.package)
+        package = _opened(given.package, UnitFolder.of(given.units))
         _check_profile(package, given.profile)
         if given.inputs is None:
             _describe(package)
@@ -57,11 +61,11 @@ def _failed(reason: str) -> int:
     return 2
 
 
-def _opened(path: Path) -> Package:
+def _opened(path: Path, units: UnitFolder | None) -> Package:
     with path.open("rb") as file:
         if file.read(len(PACKAGE)) != PACKAGE:
             raise RequestError("this file is no package of Tessera", code="no_package", actual=str(path))
-        return read_package(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+        return read_package(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), units=units)
 
 
 def _check_profile(package: Package, wanted: str | None) -> None:

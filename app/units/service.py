@@ -18,11 +18,11 @@ from app.store import is_digest
 from app.units.rebuild import rebuilt_bundle
 from app.units.schemas import OpUnits, Unit, UnitLibrary, UnitPage, UnitStatistics
 from app.units.unit_cache import hits_field, list_key, use_key, value_key
-from compiler.cache_key import UNIT_FORMAT
 from compiler.errors import RequestError, printable
 from compiler.profile import profile_digest
 from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
 from compiler.shapes.unit_encoding import DamagedUnitError, check_value, decode_library
+from compiler.unit_key import library_key_of
 
 # Records that one request looks at; a list that is filtered goes on in the next page.
 SCANNED: Final = 500
@@ -176,8 +176,3 @@ def _refused(message: str, code: str, actual: str, limit: str) -> RequestError:
         limit=printable(limit, 80),
         hint="Push units that the same version of Tessera made for this profile",
     )
-
-
-def library_key_of(library_id: str) -> str:
-    """The key of the library that a URL names."""
-    return f"library:{UNIT_FORMAT}:{library_id}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from compiler.cache_key import UNIT_FORMAT
 from compiler.errors import RequestError
 from compiler.shapes.unit_bundle import MAX_BYTES, decode_bundle, encode_bundle
+from compiler.unit_key import library_id_of
 
 _NAME: Final = re.compile(r"(?P<id>[0-9a-f]{64})\.units")
 
@@ -26,6 +27,26 @@ class UnitFolder:
 
     path: Path
     _read: dict[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: Path | None) -> UnitFolder | None:
+        """The folder at a path, or the one that TESSERA_UNITS names; None without either."""
+        own = os.environ.get("TESSERA_UNITS")
+        if path is None and own:
+            path = Path(own)
+        return None if path is None else cls(path)
+
+    def __str__(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def bundle(self, library_id: str) -> bytes | None:
+        """The bytes of a library's file, None if there is none."""
+        try:
+            with (self.path / f"{library_id}.units").open("rb") as file:
+                return file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            return None
 
     def get_many(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         """The values of libraries in the folder, and of the units of those that were asked for."""
@@ -52,10 +73,15 @@ class UnitFolder:
         """At once: two commands may build the same, and write the same."""
         yield True
 
-    def libraries(self) -> list[tuple[str, bytes]]:
-        """The bundles of the folder by the ids of their libraries."""
-        found = (_NAME.fullmatch(one.name) for one in sorted(self.path.iterdir())) if self.path.is_dir() else iter(())
-        return [(match["id"], (self.path / match.string).read_bytes()) for match in found if match is not None]
+    def libraries(self) -> Iterator[tuple[str, bytes]]:
+        """The bundles of the folder by the ids of their libraries, one at a time.
+
+        Raises OSError for a folder that is none.
+        """
+        for match in [_NAME.fullmatch(one.name) for one in sorted(self.path.iterdir())]:
+            data = None if match is None else self.bundle(match["id"])
+            if match is not None and data is not None:
+                yield match["id"], data
 
     def write(self, library: str, bundle: bytes) -> None:
         """Write a bundle under the key of its library."""
@@ -70,11 +96,10 @@ class UnitFolder:
 
     def _bundle(self, library: str) -> dict[str, bytes]:
         try:
-            with self._file(library).open("rb") as file:
-                key, values = decode_bundle(file.read(MAX_BYTES + 1))
+            key, values = decode_bundle(self.bundle(library_id_of(library)) or b"")
         except (OSError, RequestError):
             return {}
         return values if key == library else {}
 
     def _file(self, library: str) -> Path:
-        return self.path / f"{library.removeprefix(f'library:{UNIT_FORMAT}:')}.units"
+        return self.path / f"{library_id_of(library)}.units"

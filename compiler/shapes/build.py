@@ -19,10 +19,11 @@ from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.reach import reach_of
 from compiler.shapes.residence import chooser_beside, in_every_core
 from compiler.shapes.segments import on_chips, segments_of
-from compiler.shapes.shared_libraries import SharedLibraries, Wanted, bound
+from compiler.shapes.shared_libraries import SharedLibraries, Wanted
 from compiler.shapes.stored_units import StoredUnits
-from compiler.shapes.unit_library import Library
+from compiler.shapes.unit_library import Library, LibraryUse, bound
 from compiler.tiling.stationary import WeightTable
+from compiler.unit_key import library_id_of
 
 
 def build_model(
@@ -63,10 +64,12 @@ def build_model(
                 for one in routines
             ]
         made.append(Part(is_host=is_host, ops=tuple(ops), routines=tuple(numbers)))
-    libraries = []
-    for one, library in zip(wanted, SharedLibraries(profile, stored).of(wanted), strict=True):
+    libraries, uses = list[Library](), list[LibraryUse]()
+    for one, (key, library) in zip(wanted, SharedLibraries(profile, stored).of(wanted), strict=True):
         _refuse_longer(facts, one.routine.ops, library, others)
-        libraries.append(bound(library, one.routine, buffer_names(one.routine, graph, facts.tensors)))
+        names = buffer_names(one.routine, graph, facts.tensors)
+        uses.append(LibraryUse(library_id=library_id_of(key), names=names, dims=one.routine.dims))
+        libraries.append(bound(library, one.routine.ops, uses[-1]))
     return ShapeModel(
         graph=graph,
         profile=bytes(profile_json(profile)),
@@ -74,6 +77,7 @@ def build_model(
         reach=reach_of(graph, ranges),
         parts=on_chips(facts, profile, options.chips, made, cycles),
         libraries=tuple(libraries),
+        uses=tuple(uses),
         model_name=model_name,
         model_digest=model_digest,
     )

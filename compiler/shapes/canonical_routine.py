@@ -24,7 +24,7 @@ from compiler.shapes.buffers import addresses_name
 from compiler.shapes.extents import Range
 from compiler.shapes.instance import graph_at
 from compiler.shapes.routine import canonical_order
-from compiler.shapes.size_class import size_class
+from compiler.shapes.size_class import Sized, size_class
 from compiler.units import element_bytes
 
 _ORIGIN: Final = ("routine",)
@@ -75,23 +75,6 @@ class CanonicalRoutine:
             return None
         ranges = {name: Range(low=_least(self.graph, highs, name), high=high) for name, high in highs.items()}
         return Sized(graph=graph, ranges=MappingProxyType(ranges), in_place=self.in_place, is_class=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sized:
-    """A routine without names at the maxima of some ranges: all that a library is made from, beside the profile."""
-
-    graph: Graph
-    ranges: Mapping[str, Range]
-    in_place: frozenset[str]
-    is_class: bool
-
-    @property
-    def text(self) -> str:
-        """The ranges as keys and lists show them: maxima of a class, or a model's own ranges."""
-        if self.is_class:
-            return ",".join(f"<={one.high}" for one in self.ranges.values())
-        return ",".join(f"{one.low}..{one.high}/{one.step}" for one in self.ranges.values())
 
 
 def canonical_routine(

@@ -17,7 +17,7 @@ from compiler.errors import RequestError, TesseraError
 from compiler.ir.graph import Graph
 from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.profile.schema import Profile
-from compiler.shapes.canonical_routine import Sized, no_elements
+from compiler.shapes.canonical_routine import no_elements
 from compiler.shapes.choose import RoutineChooser
 from compiler.shapes.cost import CallCost, OperandTraffic
 from compiler.shapes.extents import Range
@@ -26,6 +26,7 @@ from compiler.shapes.legal import shape_at
 from compiler.shapes.library import choose_library, shape_costs
 from compiler.shapes.modelled import CallModel
 from compiler.shapes.routine import Routine, RoutineGeometry
+from compiler.shapes.size_class import Sized
 from compiler.shapes.summed import SummedDims
 from compiler.shapes.unit_library import Library
 from compiler.shapes.units import UnitSet

@@ -24,7 +24,7 @@ from compiler.shapes.routine import Calls
 from compiler.shapes.served import check_served
 from compiler.shapes.simple import SimpleChooser
 from compiler.shapes.table import ShapeTable, expand
-from compiler.shapes.unit_library import Library
+from compiler.shapes.unit_library import Library, LibraryUse
 
 # Choosers of one model that are kept: routines may have axes that no table divides, and that vary.
 MAX_CHOOSERS: Final = 1024
@@ -46,8 +46,8 @@ class ShapeModel:
 
     `graph` is at the maxima of `ranges`, for which units were chosen; what it says holds within `reach`, and shapes are
     served there as far as units go (`served.py`). `has_default_ranges`: the compilation was given none. `profile` is
-    the profile's canonical form, in JSON. `choosers` are made as they are asked for, each from the first of its
-    routine; they are no part of the model.
+    the profile's canonical form, in JSON. `uses` say which stored library each of `libraries` is. `choosers` are
+    made as they are asked for, each from the first of its routine; they are no part of the model.
     """
 
     graph: Graph
@@ -56,6 +56,7 @@ class ShapeModel:
     reach: Mapping[str, Range]
     parts: tuple[Part, ...]
     libraries: tuple[Library, ...]
+    uses: tuple[LibraryUse, ...]
     model_name: str
     model_digest: str
     has_default_ranges: bool = False

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,18 +32,15 @@ from compiler.shapes.extents import Range
 from compiler.shapes.instance import Values
 from compiler.shapes.model import Part, ShapeModel
 from compiler.shapes.number_arrays import ArrayWriter, array_bytes
+from compiler.shapes.package_libraries import Bundles, UnitsError, libraries_of, library_values
 from compiler.shapes.prepared import ShapeTables, check_prepared
 from compiler.shapes.records import graph_of, graph_values, whole_numbers
-from compiler.shapes.routine import Routine
 from compiler.shapes.table import RUN, ShapeTable, TableError
-from compiler.shapes.unit_library import Library, UnitBuffers
-from compiler.shapes.unit_records import buffer_values, buffers_of, cost_of, cost_values
-from compiler.shapes.units import UnitSet
 from compiler.shapes.validate import check_model
 from compiler.units import element_bytes
 from compiler.version import COMPILER_VERSION
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 # What reading or running a package may end in that says what no model says: who made it is not known.
 MEANINGLESS: Final = (
     ArithmeticError,
@@ -68,10 +65,13 @@ class Package:
     data: memoryview
 
 
-def write_package(model: ShapeModel, tables: Sequence[ShapeTables], values: Values) -> Iterator[Buffer]:
+def write_package(
+    model: ShapeModel, tables: Sequence[ShapeTables], values: Values, *, with_units: bool = True
+) -> Iterator[Buffer]:
     """The file's bytes piece by piece; `values` gives the elements of a constant of the model.
 
-    `tables` were made beforehand, by shape.
+    `tables` were made beforehand, by shape. Without units the package names its libraries, and whoever reads it finds
+    them elsewhere.
     """
     pieces = _Pieces(values)
     floats = ArrayWriter()
@@ -86,7 +86,10 @@ def write_package(model: ShapeModel, tables: Sequence[ShapeTables], values: Valu
         "reach": {name: [one.low, one.high, one.step] for name, one in sorted(model.reach.items())},
         "graph": graph_values(model.graph, pieces.add),
         "parts": [[part.is_host, part.ops, part.routines, part.chip] for part in model.parts],
-        "libraries": [_library_values(library, floats) for library in model.libraries],
+        "libraries": [
+            library_values(library, use, floats if with_units else None)
+            for library, use in zip(model.libraries, model.uses, strict=True)
+        ],
         "tables": [_tables_values(one, floats) for one in tables],
     }
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -99,12 +102,16 @@ def write_package(model: ShapeModel, tables: Sequence[ShapeTables], values: Valu
     return write_container(sections, kind=PACKAGE)
 
 
-def read_package(data: memoryview, *, profile_digest: str | None = None, is_ours: bool = False) -> Package:
+def read_package(
+    data: memoryview, *, profile_digest: str | None = None, is_ours: bool = False, units: Bundles | None = None
+) -> Package:
     """The package in a buffer; constants are views of it, not copies.
 
-    `is_ours`: its bytes are known to be as we wrote them: only damage is looked for, and not in the constants.
+    `is_ours`: its bytes are known to be as we wrote them: only damage is looked for, and not in the constants. `units`
+    has the libraries of a package without units.
     Raises ExecutableError for a file that is no package, is damaged, or of another version of the format; RequestError
-    for one of another version of the compiler, or, with `profile_digest`, of another profile.
+    for one of another version of the compiler, or, with `profile_digest`, of another profile; UnitsError for libraries
+    that are missing in `units`, damaged, or others than the package names.
     """
     container = read_container(data, unchecked=frozenset({"constants"} if is_ours else ()), kind=PACKAGE)
     manifest = _manifest(container)
@@ -115,12 +122,14 @@ def read_package(data: memoryview, *, profile_digest: str | None = None, is_ours
     base = container.entry("constants").offset
     try:
         numbers = container.section("numbers")
-        model = _model_of(manifest, profile, base, numbers)
+        model = _model_of(manifest, profile, base, numbers, units)
         if not is_ours:
             check_model(model)
             _check_pieces(model, container)
         tables = tuple(_tables_of(values, model, numbers) for values in manifest["tables"])
         check_prepared(model, tables, proved=is_ours)
+    except UnitsError:
+        raise
     except (*MEANINGLESS, RequestError, TableError) as error:
         raise ExecutableError(
             f"the manifest is not as packages are written: {printable(str(error), 160)}",
@@ -181,9 +190,12 @@ def _check_profile(model: ShapeModel, wanted: str) -> None:
         )
 
 
-def _model_of(manifest: Mapping[str, Any], profile: bytes, base: int, numbers: memoryview) -> ShapeModel:
+def _model_of(
+    manifest: Mapping[str, Any], profile: bytes, base: int, numbers: memoryview, units: Bundles | None
+) -> ShapeModel:
     graph = graph_of(manifest["graph"], base)
-    libraries = tuple(_library_of(values, numbers) for values in manifest["libraries"])
+    found = libraries_of(manifest["libraries"], graph, str(manifest["profile_digest"]), numbers, units)
+    libraries = found.libraries
     parts = tuple(
         Part(is_host=bool(host), ops=whole_numbers(ops), routines=whole_numbers(chosen), chip=whole_numbers([chip])[0])
         for host, ops, chosen, chip in manifest["parts"]
@@ -203,6 +215,7 @@ def _model_of(manifest: Mapping[str, Any], profile: bytes, base: int, numbers: m
         reach=_ranges_of(manifest["reach"]),
         parts=parts,
         libraries=libraries,
+        uses=found.uses,
         model_name=str(manifest["model_name"]),
         model_digest=str(manifest["model_digest"]),
         has_default_ranges=bool(manifest["default_ranges"]),
@@ -224,75 +237,6 @@ def _check_pieces(model: ShapeModel, container: Container) -> None:
             if isinstance(data, Stored) and data.offset + data.size_bytes > entry.offset + entry.length:
                 raise ValueError(f"constant {tensor.name} lies outside its section")
             todo += getattr(data, "inputs", ())
-
-
-def _library_values(library: Library, floats: ArrayWriter) -> dict[str, Any]:
-    return {
-        "ops": library.routine.ops,
-        "tiled": library.routine.tiled,
-        "signature": library.units.signature,
-        "dtype": library.units.dtype,
-        "loaders": library.loaders,
-        "summed": library.summed,
-        "units": [
-            {
-                "id": name,
-                "tile": tile,
-                "low": low,
-                "buffers": buffer_values(buffers),
-                "activation_bytes": buffers.activation_bytes,
-                "weight_bytes": buffers.weight_bytes,
-            }
-            for name, tile, low, buffers in zip(
-                library.units.ids, library.tiles, library.units.lows.tolist(), library.buffers, strict=True
-            )
-        ],
-        "cost": cost_values(library.cost, floats),
-    }
-
-
-def _library_of(values: Mapping[str, Any], numbers: memoryview) -> Library:
-    tiled = whole_numbers(values["tiled"])
-    units = values["units"]
-    tiles = tuple(whole_numbers(one["tile"]) for one in units)
-    return Library(
-        routine=Routine(ops=whole_numbers(values["ops"]), tiled=tiled),
-        units=UnitSet.of(
-            signature=str(values["signature"]),
-            dtype=str(values["dtype"]),
-            ids=tuple(str(one["id"]) for one in units),
-            extents=[[tile[axis] for axis in tiled] or [1] for tile in tiles],
-            lows=[one["low"] for one in units],
-        ),
-        tiles=tiles,
-        loaders=int(values["loaders"]),
-        summed=tuple(map(str, values["summed"])),
-        buffers=_Buffers(units),
-        cost=cost_of(values["cost"], numbers),
-    )
-
-
-class _Buffers(Sequence[UnitBuffers]):
-    """The buffers of units, each read when it is asked for: tables need none, and most of a manifest are these."""
-
-    def __init__(self, units: Sequence[Mapping[str, Any]]) -> None:
-        self._units = units
-        self._known: dict[int, UnitBuffers] = {}
-
-    def __len__(self) -> int:
-        return len(self._units)
-
-    @overload
-    def __getitem__(self, index: int) -> UnitBuffers: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[UnitBuffers]: ...
-    def __getitem__(self, index: int | slice) -> UnitBuffers | Sequence[UnitBuffers]:
-        if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
-        if index not in self._known:
-            unit = self._units[index]
-            self._known[index] = buffers_of(unit["buffers"], unit["activation_bytes"], unit["weight_bytes"])
-        return self._known[index]
 
 
 def _tables_values(made: ShapeTables, floats: ArrayWriter) -> dict[str, Any]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from compiler.cache_key import LibraryFor, library_key, unit_key
 from compiler.errors import InternalError
 from compiler.profile.load import profile_digest
 from compiler.profile.schema import Profile
-from compiler.shapes.canonical_routine import CanonicalRoutine, Sized
+from compiler.shapes.canonical_routine import CanonicalRoutine
 from compiler.shapes.make_library import make_library
-from compiler.shapes.routine import Routine
-from compiler.shapes.size_class import resident_class
+from compiler.shapes.size_class import Sized, resident_class
 from compiler.shapes.stored_units import StoredUnits
 from compiler.shapes.unit_encoding import (
     DamagedUnitError,
@@ -22,7 +20,8 @@ from compiler.shapes.unit_encoding import (
     encode_units,
     library_of,
 )
-from compiler.shapes.unit_library import Library, RenamedBuffers
+from compiler.shapes.unit_library import Library
+from compiler.unit_key import LibraryFor, library_key, unit_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,28 +55,29 @@ class SharedLibraries:
         # None where no tile fits a core at this size
         self._known: dict[str, Library | None] = {}
 
-    def of(self, wanted: Sequence[Wanted]) -> list[Library]:
-        """The libraries of routines under their canonical names, in order.
+    def of(self, wanted: Sequence[Wanted]) -> list[tuple[str, Library]]:
+        """The libraries of routines under their canonical names, each with its key, in order.
 
         Of each routine's sizes the first at which a tile fits a core has it. Those are its size class beside a class
         of resident bytes, then its own ranges beside exactly these bytes, where the routine was found to fit.
         """
         candidates = [self._candidates(one) for one in wanted]
         for turn in range(max(map(len, candidates), default=0)):
-            lacking = (sizes[turn] for sizes in candidates if turn < len(sizes) and self._first(sizes[:turn]) is None)
+            lacking = (sizes[turn] for sizes in candidates if turn < len(sizes) and not self._those(sizes[:turn]))
             self._find({one.key: one for one in lacking})
         return [self._found(sizes) for sizes in candidates]
 
-    def _found(self, sizes: Sequence[Candidate]) -> Library:
-        found = self._first(sizes)
-        if found is None:
+    def _found(self, sizes: Sequence[Candidate]) -> tuple[str, Library]:
+        found = self._those(sizes)
+        if not found:
             raise InternalError(
                 "a routine was chosen that fits no core", stage="shapes", op_type=sizes[-1].sized.graph.ops[-1].kind
             )
-        return found
+        return found[0]
 
-    def _first(self, sizes: Sequence[Candidate]) -> Library | None:
-        return next((found for one in sizes if (found := self._known.get(one.key)) is not None), None)
+    def _those(self, sizes: Sequence[Candidate]) -> list[tuple[str, Library]]:
+        """The libraries that are known of these sizes, in order."""
+        return [(one.key, found) for one in sizes if (found := self._known.get(one.key)) is not None]
 
     def _candidates(self, wanted: Wanted) -> list[Candidate]:
         rounded = resident_class(wanted.resident_bytes, self._profile.weight_memory_bytes)
@@ -165,13 +165,3 @@ def _decoded(stored: StoredUnits, values: Mapping[str, bytes]) -> dict[str, Stor
 
 def _library(library: StoredLibrary, values: Mapping[str, bytes]) -> Library | None:
     return library_of(library, [values[key] for key in library.unit_keys]) if library.tiles else None
-
-
-def bound(library: Library, routine: CanonicalRoutine, names: Mapping[str, str]) -> Library:
-    """A library as a model's routine uses it; `names`: the model's names of buffers by the canonical ones."""
-    return replace(
-        library,
-        routine=Routine(ops=routine.ops, tiled=library.routine.tiled),
-        buffers=RenamedBuffers(library.buffers, names),
-        summed=tuple(routine.dims[name] for name in library.summed),
-    )

@@ -8,8 +8,12 @@ extent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from compiler.ir.graph import Graph
+from compiler.shapes.extents import Range
 from compiler.units import ceil_div
 
 # Up to this extent classes are powers of two and one and a half times these.
@@ -17,6 +21,23 @@ _FEW: Final = 64
 _PER_OCTAVE: Final = 8
 # Stationary weights beside a routine count in this part of the memory that they lie in.
 _RESIDENT_PARTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sized:
+    """A routine without names at the maxima of some ranges: all that a library is made from, beside the profile."""
+
+    graph: Graph
+    ranges: Mapping[str, Range]
+    in_place: frozenset[str]
+    is_class: bool
+
+    @property
+    def text(self) -> str:
+        """The ranges as keys and lists show them: maxima of a class, or a model's own ranges."""
+        if self.is_class:
+            return ",".join(f"<={one.high}" for one in self.ranges.values())
+        return ",".join(f"{one.low}..{one.high}/{one.step}" for one in self.ranges.values())
 
 
 def size_class(extent: int) -> int:

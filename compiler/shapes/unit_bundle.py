@@ -10,9 +10,9 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from compiler.cache_key import UNIT_FORMAT, library_key
 from compiler.errors import RequestError
 from compiler.shapes.unit_encoding import DamagedUnitError, check_value, decode_library
+from compiler.unit_key import UNIT_FORMAT, library_key
 
 _MAGIC: Final = b"TSRB"
 _HEAD: Final = struct.Struct("<4sHH")

@@ -13,18 +13,16 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from compiler.cache_key import UNIT_FORMAT, LibraryFor, unit_key
 from compiler.shapes.number_arrays import ArrayWriter
 from compiler.shapes.records import graph_values, whole_numbers
 from compiler.shapes.routine import Routine
+from compiler.shapes.size_class import Sized
 from compiler.shapes.unit_library import Library, UnitBuffers
 from compiler.shapes.unit_records import buffer_values, buffers_of, cost_of, cost_values
 from compiler.shapes.units import UnitSet
-
-if TYPE_CHECKING:
-    from compiler.shapes.canonical_routine import Sized
+from compiler.unit_key import UNIT_FORMAT, LibraryFor, unit_key
 
 _LIBRARY: Final = b"TSRL"
 _UNIT: Final = b"TSRU"
@@ -147,7 +145,7 @@ def decode_library(value: bytes) -> StoredLibrary:
             header=header,
             numbers=numbers,
         )
-    except (LookupError, OverflowError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DamagedUnitError(str(error)) from None
 
 
@@ -157,7 +155,7 @@ def decode_unit(value: bytes) -> tuple[Tile, UnitBuffers]:
     try:
         tile = whole_numbers(header["tile"])
         return tile, buffers_of(json.loads(bytes(routine)), header["activation_bytes"], header["weight_bytes"])
-    except (LookupError, TypeError, ValueError, RecursionError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise DamagedUnitError(str(error)) from None
 
 
@@ -187,7 +185,7 @@ def library_of(stored: StoredLibrary, units: Sequence[bytes]) -> Library:
             loaders=int(header["loaders"]),
             summed=tuple(map(str, header["summed"])),
         )
-    except (LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DamagedUnitError(str(error)) from None
 
 

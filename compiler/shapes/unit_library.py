@@ -60,6 +60,15 @@ class RenamedBuffers(Sequence[UnitBuffers]):
         return self._known[index]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryUse:
+    """A routine's use of a stored library: its id, and what the model calls its buffers and its dimensions."""
+
+    library_id: str
+    names: Mapping[str, str]
+    dims: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Library:
     """The units of one routine: their tiles of the whole result, their buffers, and what their calls cost.
@@ -75,3 +84,13 @@ class Library:
     cost: CallCost
     loaders: int
     summed: tuple[str, ...] = ()
+
+
+def bound(library: Library, ops: tuple[int, ...], use: LibraryUse) -> Library:
+    """A stored library as a model's routine of these ops uses it; raises KeyError where `use` lacks a dimension."""
+    return replace(
+        library,
+        routine=Routine(ops=ops, tiled=library.routine.tiled),
+        buffers=RenamedBuffers(library.buffers, use.names),
+        summed=tuple(use.dims[name] for name in library.summed),
+    )

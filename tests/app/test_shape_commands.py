@@ -34,6 +34,7 @@ from compiler.program.encoding.container import (
 from compiler.simulator.reference import run_reference
 from tests.exported import FOLDER
 from tests.models import Model
+from tests.small_loader import load, written_loader
 
 BERT = FOLDER / "bert_dynamo.onnx"
 RANGES = ["--set", 'dims.batch={"min":1,"max":4}', "--set", 'dims.sequence={"min":1,"max":64}']
@@ -54,22 +55,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The loader beside a folder that holds numpy and nothing else."""
-    folder = tmp_path_factory.mktemp("host")
-    (folder / "loader.pyz").write_bytes(loader_bytes())
-    (folder / "packages").mkdir()
-    numpy = Path(np.__file__).parent
-    for name in ("numpy", "numpy.libs"):
-        if (numpy.parent / name).exists():
-            (folder / "packages" / name).symlink_to(numpy.parent / name)
-    return folder / "loader.pyz"
-
-
-def load(loader: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """Run the loader where only the standard library and numpy are to be had."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(loader.parent / "packages")}
-    command = [sys.executable, "-S", str(loader), *map(str, words)]
-    return subprocess.run(command, env=environment, cwd=loader.parent, capture_output=True, text=True, check=False)
+    return written_loader(tmp_path_factory.mktemp("host"))
 
 
 def inputs(batch: int, sequence: int, seed: int) -> dict[str, Any]:
@@ -468,6 +454,8 @@ def test_the_loader_holds_nothing_that_compiles() -> None:
         "app/outputs.py",
         "app/simulations/__init__.py",
         "app/simulations/arrays.py",
+        "app/units/__init__.py",
+        "app/units/unit_folder.py",
     }
 
 

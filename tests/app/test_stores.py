@@ -351,6 +351,7 @@ def test_a_frozen_server_is_given_up_soon_and_not_asked_by_every_caller(
     digest = store.put(b"known")
     os.kill(s3.child.pid, signal.SIGSTOP)
     try:
+        until(lambda: all_stopped(s3.child.pid), "all threads of the server to stop")
         begun = time.monotonic()
         for call in (store.holds, lambda _: store.put(LARGE), lambda _: store.put(b"new"), store.size_bytes):
             with pytest.raises(StoreUnavailableError):
@@ -360,6 +361,11 @@ def test_a_frozen_server_is_given_up_soon_and_not_asked_by_every_caller(
     finally:
         os.kill(s3.child.pid, signal.SIGCONT)
     assert until(lambda: answers(store, digest), "the server to answer again")
+
+
+def all_stopped(pid: int) -> bool:
+    states = (path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat"))
+    return all(state in "Tt" for state in states)
 
 
 def answers(store: BlobStore, digest: str) -> bool | None:

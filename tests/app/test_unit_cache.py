@@ -74,7 +74,7 @@ def ask_often(url: str, requests: int) -> None:
 
     def ask(_: int) -> tuple[str, ...]:
         shared = SharedLibraries(builtin_profile("edge4"), UnitCache(data, text, settings(unit_lock_s=300.0)))
-        return shared.of([wanted])[0].units.ids
+        return shared.of([wanted])[0][1].units.ids
 
     with ThreadPoolExecutor(requests) as pool:
         assert len(set(pool.map(ask, range(requests)))) == 1

@@ -19,6 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # Earlier stages first: a module may import what stands before it here, and its own package.
 ORDER = (
     "version",
+    "unit_key",
     "errors",
     "garbage",
     "host_bound",

@@ -6,17 +6,22 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from typer.testing import CliRunner, Result
 
+from app.cli.main import cli
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
 from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
 from tests.service.harness import Api, new_key
-from tests.service.models import images
+from tests.service.models import attention, images
 from tests.service.test_tables import RANGES, packaged, tables
+from tests.small_loader import load, written_loader
 
 pytestmark = pytest.mark.service
 Start = Callable[..., tuple[EmbeddedService, Api]]
@@ -234,6 +239,113 @@ def test_units_that_are_pushed_are_built_again(service: EmbeddedService) -> None
     assert bob.http.put(path, content=changed, headers=binary).json()["code"] == "units_differ"
     for one in (ann, bob):
         one.http.close()
+
+
+def test_commands_list_units_and_tables_and_carry_units_to_another_owner(
+    service: EmbeddedService, tmp_path: Path
+) -> None:
+    ann, bob = (new_key(service, f"commands-{name}") for name in ("ann", "bob"))
+    api = Api(service.url, ann)
+    model, _ = packaged(api, named("command"), dims=ranges("command"))
+    tables(api, model, "x:2x3x12x14")
+    api.http.close()
+
+    def said(key: str, *words: str, code: int = 0) -> Any:
+        env = {"TESSERA_KEY": key}
+        plain = CliRunner().invoke(cli, [*words, "--server", service.url], env=env)
+        answer = CliRunner().invoke(cli, [*words, "--server", service.url, "--json"], env=env)
+        assert (plain.exit_code, answer.exit_code) == (code, code), answer.output
+        assert "Traceback" not in plain.output + answer.output
+        return json.loads(answer.stderr if code else answer.stdout), plain.output
+
+    (library,), shown = said(ann, "units")
+    assert "Conv+Relu" in shown
+    assert library["signature"][:12] in shown
+    assert said(ann, "units", "--op", "Conv+Relu", "--profile", "edge4")[0] == [library]
+    assert said(ann, "units", "--op", "Relu")[0] == []
+    assert said(ann, "units", "--profile", "nonesuch", code=2)[0]["code"] == "unknown_profile"
+    sums, shown = said(ann, "units", "statistics")
+    assert sums["units"] == len(library["units"])
+    assert "Conv+Relu" in shown
+    (shape,), shown = said(ann, "table", "--list", "--profile", "edge4")
+    assert (shape["model"], len(shape["tables"])) == (model, 1)
+    assert "command_h=12" in shown
+    assert said(ann, "table", model, "--list", "--shape", "x:2x3x12x14")[0][0]["dims"] == shape["dims"]
+    assert said(ann, "table", "0" * 64, "--list", code=2)[0]["code"] == "unknown_model"
+    pulled, shown = said(ann, "units", "pull", str(tmp_path))
+    (file,) = tmp_path.iterdir()
+    assert pulled == {"libraries": 1, "bytes": file.stat().st_size}
+    assert "1 libraries" in shown
+    assert said(bob, "units")[0] == []
+    assert said(bob, "units", "push", str(tmp_path))[0] == pulled
+    assert [one["id"] for one in said(bob, "units")[0]] == [library["id"]]
+    file.write_bytes(file.read_bytes()[:-1])
+    assert said(bob, "units", "push", str(tmp_path), code=2)[0]["code"] == "invalid_units"
+
+
+def test_lists_of_tables_go_on_past_models_that_do_not_take_the_shape(service: EmbeddedService) -> None:
+    api = Api(service.url, new_key(service, "past"))
+    of_words, _ = packaged(api, attention(), dims={"t": {"min": 1, "max": 24}})
+    assert listed(api, "tables", shape="x:25x8") == []
+    refused = api.http.get("/v1/tables", params={"shape": "x:25x8", "model": of_words})
+    assert (refused.status_code, refused.json()["code"]) == (422, "extent_out_of_range")
+    api.http.close()
+
+
+def test_a_loader_alone_runs_with_units_that_were_pulled(service: EmbeddedService, tmp_path: Path) -> None:
+    """The execution host has Python, numpy, the loader, a package without units, and a folder pulled from here."""
+    key = new_key(service, "execution-host")
+    ann = Api(service.url, key)
+    data = named("host")
+    _, job = packaged(ann, data, dims=ranges("host"))
+    (tmp_path / "full.package").write_bytes(package_bytes(ann, job))
+    (library,) = listed(ann)
+    ann.http.close()
+
+    def tessera(*words: object) -> Result:
+        answer = CliRunner().invoke(cli, list(map(str, words)), env={"TESSERA_KEY": key, "TESSERA_UNITS": None})
+        assert answer.exit_code == 0, answer.output
+        return answer
+
+    units, small = tmp_path / "units", tmp_path / "small.package"
+    tessera("units", "pull", units, "--server", service.url)
+    assert [one.name for one in units.iterdir()] == [f"{library['id']}.units"]
+    (tmp_path / "net.onnx").write_bytes(data)
+    settings = [word for name, ends in ranges("host").items() for word in ("--set", f"dims.{name}={json.dumps(ends)}")]
+    tessera("package", tmp_path / "net.onnx", "--profile", "edge4", *settings, "--without-units", "--out", small)
+
+    loader = written_loader(tmp_path)
+    np.savez(tmp_path / "in.npz", x=np.random.default_rng(1).standard_normal((2, 3, 11, 7), dtype=np.float32))
+    words = ("--inputs", tmp_path / "in.npz", "--outputs")
+    ran = load(loader, small, *words, tmp_path / "small.npz", "--units", units)
+    assert ran.returncode == 0, ran.stderr
+    assert load(loader, tmp_path / "full.package", *words, tmp_path / "full.npz").returncode == 0
+    assert (tmp_path / "small.npz").read_bytes() == (tmp_path / "full.npz").read_bytes()
+
+    file = units / f"{library['id']}.units"
+    sound = file.read_bytes()
+    file.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    damaged = load(loader, small, "--units", units)
+    file.write_bytes(other_library(service, key))
+    foreign = load(loader, small, "--units", units)
+    file.unlink()
+    missing = load(loader, small, "--units", units)
+    for refused, why in ((damaged, "damaged"), (foreign, "is another library"), (missing, "missing in")):
+        assert refused.returncode == 2
+        assert why in refused.stderr
+        assert library["id"] in refused.stderr
+        assert "tessera units pull" in refused.stderr
+
+
+def other_library(service: EmbeddedService, key: str) -> bytes:
+    """A sound bundle of a routine of the same owner at another size."""
+    with_key = Api(service.url, key)
+    known = {one["id"] for one in listed(with_key)}
+    packaged(with_key, named("larger"), dims={**ranges("larger"), "larger_h": {"min": 1, "max": 90}})
+    (other,) = (one["id"] for one in listed(with_key) if one["id"] not in known)
+    content = with_key.http.get(f"/v1/units/{other}").content
+    with_key.http.close()
+    return content
 
 
 def forged(key: str, values: dict[str, bytes]) -> bytes:

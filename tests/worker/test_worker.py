@@ -145,12 +145,18 @@ def test_a_computation_writes_its_blobs_publishes_and_is_remembered(desk: Desk) 
     pictures = json.loads(desk.store.read(fields["pictures"]))
     assert pictures
     assert all(text.startswith("<svg ") for text in pictures.values())
-    with desk.store.mapped(fields["package"]) as data:
+    # nobody asked for the tables of its one shape
+    names = ("state", "plan", "report", "pictures", "executable", "figures")
+    assert desk.results.get("c1") == {name: fields[name] for name in names}
+
+
+def test_a_model_of_fixed_shapes_has_a_package_where_it_is_asked_for(desk: Desk) -> None:
+    job = desk.submit(conv_chain(2), options={"tables": [{}]})
+    assert desk.computer.run("c1", desk.fence(), "w") == "published"
+    with desk.store.mapped(desk.job(job)["package"]) as data:
         package = read_package(memoryview(data))
         assert (package.model.ranges, [dict(one.dims) for one in package.tables]) == ({}, [{}])
         del package
-    names = ("state", "plan", "report", "pictures", "executable", "figures", "package")
-    assert desk.results.get("c1") == {name: fields[name] for name in names}
 
 
 def test_compilations_share_address_tables_and_make_those_that_are_lost_or_damaged_again(desk: Desk) -> None:

@@ -11,17 +11,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from compiler.profile.schema import Profile
 from compiler.program.executable import ChipSegment, Executable, HostSegment
 from compiler.program.program import Role
+from compiler.program.timing.ticks import TICKS_PER_CYCLE
 
 HOST: Final = "host"
 # Batches that are looked at at least, after those with which the stream begins and before those with which it ends.
 _BATCHES: Final = 48
-# Times that differ by no more than this, relatively, are equal.
-_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,25 +33,26 @@ class Task:
 
     segment: str | None
     resource: str
-    cycles: float
+    ticks: int
     after: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Batches in steady state: cycles of a lone batch, and from one batch's end to the next one's in a long stream.
+    """Batches in steady state: ticks of a lone batch, and from one batch's end to the next one's in a long stream.
 
-    `begins`: of each task in the lone batch. `busy`: by resource, the cycles it takes for each batch.
+    The interval is a mean over several batches, and need not be whole. `begins`: of each task in the lone batch.
+    `busy`: by resource, the ticks it takes for each batch.
     """
 
-    latency_cycles: float
-    interval_cycles: float
-    begins: tuple[float, ...]
-    busy: dict[str, float]
+    latency_ticks: int
+    interval_ticks: float
+    begins: tuple[int, ...]
+    busy: dict[str, int]
 
 
-def tasks_of(executable: Executable, cycles: Mapping[str, float], profile: Profile) -> tuple[Task, ...]:
-    """The tasks of an executable whose chip segments take so many cycles; what has no stated rate takes no time.
+def tasks_of(executable: Executable, ticks: Mapping[str, int], profile: Profile) -> tuple[Task, ...]:
+    """The tasks of an executable whose chip segments take so many ticks; what has no stated rate takes no time.
 
     A tensor goes once to each other chip that reads it, and once to the host. Host segments take no time.
     """
@@ -60,7 +61,7 @@ def tasks_of(executable: Executable, cycles: Mapping[str, float], profile: Profi
         maker.made[value.tensor] = (HOST, None)
     for segment in executable.segments:
         if isinstance(segment, ChipSegment):
-            maker.add_chip(segment, cycles[segment.id])
+            maker.add_chip(segment, ticks[segment.id])
         else:
             maker.add_host(segment)
     for value in executable.outputs:
@@ -79,21 +80,21 @@ class _Tasks:
         self._brought: dict[tuple[str, str], int] = {}
         self._before: dict[str, int] = {}
 
-    def add_chip(self, segment: ChipSegment, cycles: float) -> None:
+    def add_chip(self, segment: ChipSegment, ticks: int) -> None:
         place = f"chip {segment.chip}"
         regions = segment.program.regions
         self._sizes |= {region.name: region.size_bytes for region in regions}
         inputs = [region.name for region in regions if region.role is Role.INPUT]
         outputs = [region.name for region in regions if region.role is Role.OUTPUT]
-        self._run(segment.id, place, cycles, inputs, outputs)
+        self._run(segment.id, place, ticks, inputs, outputs)
 
     def add_host(self, segment: HostSegment) -> None:
-        self._run(segment.id, HOST, 0.0, segment.inputs, segment.outputs)
+        self._run(segment.id, HOST, 0, segment.inputs, segment.outputs)
 
-    def _run(self, name: str, place: str, cycles: float, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def _run(self, name: str, place: str, ticks: int, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         arrived = [self.bring(tensor, place) for tensor in inputs]
         after = sorted({number for number in arrived if number is not None})
-        number = self._add(Task(segment=name, resource=place, cycles=cycles, after=tuple(after)))
+        number = self._add(Task(segment=name, resource=place, ticks=ticks, after=tuple(after)))
         self.made |= dict.fromkeys(outputs, (place, number))
 
     def bring(self, tensor: str, place: str) -> int | None:
@@ -104,9 +105,9 @@ class _Tasks:
         found = self._brought.get((tensor, place))
         if found is None:
             rate = self._rate(source, place)
-            cycles = 0.0 if rate is None else self._sizes.get(tensor, 0) / rate
+            ticks = 0 if rate is None else ceil(self._sizes.get(tensor, 0) / rate * TICKS_PER_CYCLE)
             after = () if maker is None else (maker,)
-            task = Task(segment=None, resource=f"{source} to {place}", cycles=cycles, after=after)
+            task = Task(segment=None, resource=f"{source} to {place}", ticks=ticks, after=after)
             found = self._brought[tensor, place] = self._add(task)
         return found
 
@@ -128,25 +129,25 @@ def stream_of(tasks: Sequence[Task]) -> Stream:
     depth = 2 * len(resources)
     looked_at = max(_BATCHES, 2 * depth)
     _, ends = _run_batches(tasks, looked_at + 2 * depth, depth)
-    busy = {name: sum(task.cycles for task in tasks if task.resource == name) for name in resources}
-    interval = _interval(ends[depth : depth + looked_at], max(busy.values(), default=0.0))
-    return Stream(latency_cycles=alone[0], interval_cycles=interval, begins=begins[0], busy=busy)
+    busy = {name: sum(task.ticks for task in tasks if task.resource == name) for name in resources}
+    interval = _interval(ends[depth : depth + looked_at], max(busy.values(), default=0))
+    return Stream(latency_ticks=alone[0], interval_ticks=interval, begins=begins[0], busy=busy)
 
 
-def _interval(ends: Sequence[float], least: float) -> float:
-    """Cycles per batch: batches come out in a rhythm, which may take several of them.
+def _interval(ends: Sequence[int], least: int) -> float:
+    """Ticks per batch: batches come out in a rhythm, which may take several of them.
 
     If there is none it is the mean. Neither is less than the busiest resource needs, `least`, in the end: bursts may
     make the mean seem so, and a rhythm that lasts until what the busiest resource does late has piled up.
     """
     for period in range(1, len(ends) // 2):
         steps = [later - earlier for earlier, later in zip(ends, ends[period:], strict=False)]
-        if max(steps) - min(steps) <= _ROUNDING * ends[-1]:
+        if max(steps) == min(steps):
             return max(least, steps[-1] / period)
     return max(least, (ends[-1] - ends[0]) / (len(ends) - 1))
 
 
-def _run_batches(tasks: Sequence[Task], count: int, depth: int) -> tuple[list[tuple[float, ...]], list[float]]:
+def _run_batches(tasks: Sequence[Task], count: int, depth: int) -> tuple[list[tuple[int, ...]], list[int]]:
     """Of each batch when its tasks begin, and when the last of them ends; `depth` batches are on their way at once."""
     stream = _Run(tasks, count)
     for batch in range(min(depth, count)):
@@ -162,8 +163,8 @@ class _Run:
     """The state of a stream of batches; tasks that are ready wait at their resource, the oldest batch first."""
 
     def __init__(self, tasks: Sequence[Task], count: int) -> None:
-        self.begins = [[0.0] * len(tasks) for _ in range(count)]
-        self.ends = [0.0] * count
+        self.begins = [[0] * len(tasks) for _ in range(count)]
+        self.ends = [0] * count
         self._tasks = tasks
         self._readers: list[list[int]] = [[] for _ in tasks]
         for number, task in enumerate(tasks):
@@ -175,8 +176,8 @@ class _Run:
         self._busy: set[str] = set()
         # resources that may be able to do something
         self._woken: set[str] = set()
-        self._events: list[tuple[float, int, int]] = []
-        self._now = 0.0
+        self._events: list[tuple[int, int, int]] = []
+        self._now = 0
 
     def enter(self, batch: int) -> None:
         """A batch begins: what waits for nothing is ready."""
@@ -191,7 +192,7 @@ class _Run:
                 self._busy.add(resource)
                 batch, number = heapq.heappop(self._ready[resource])
                 self.begins[batch][number] = self._now
-                heapq.heappush(self._events, (self._now + self._tasks[number].cycles, batch, number))
+                heapq.heappush(self._events, (self._now + self._tasks[number].ticks, batch, number))
         self._woken.clear()
         return bool(self._events)
 

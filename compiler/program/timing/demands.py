@@ -1,33 +1,42 @@
 """What every command of a program takes: start-up, amount, its own rate, and the shared resources it passes (SIM-2).
 
-A *resource* has a rate in bytes per cycle that all who pass it at one time share: the DRAM of a chip, each port of a
-memory that has a rate, each direction of each link. A command moves its amount at one rate; on every resource it passes
-it takes `weight` bytes for each byte of its amount. The amount of a call is what it moves through the port of its
-core that it keeps most, so that sharing a port is fair by bytes; where no port has a rate it is its cycles.
+A *resource* has a rate that all who pass it at one time share: the DRAM of a chip, each port of a memory that has a
+rate, each direction of each link. A command moves its amount at one rate; of every resource it passes it takes `weight`
+times that rate. The amount of a call is what it moves through the port of its core that it keeps most, so that sharing
+a port is fair by bytes; where no port has a rate it is its cycles. All are whole numbers, in the units of `ticks.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from compiler.cost.rates import copying_bytes_per_cycle, dram_startup_cycles
+from compiler.cost.rates import copying_bytes_per_cycle, dram_startup_cycles, engine_startup_cycles
 from compiler.errors import InternalError
 from compiler.profile.schema import Engine, Memory, Profile
 from compiler.program.engines import CORE_LEVELS
 from compiler.program.program import Level, Opcode, Place, Program
 from compiler.program.timing.network import Network
+from compiler.program.timing.ticks import (
+    MAX_RATE,
+    WEIGHT_BITS,
+    Ints,
+    check_lengths,
+    grains_of_bytes,
+    grains_of_call,
+    stated_steps,
+    steps_of,
+    ticks_of,
+    weight_of,
+)
 from compiler.program.timing.work import CallWork, CallWorks
 from compiler.units import element_bytes
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-# What no resource bounds ends at once, in the least time that events tell apart.
-_UNBOUNDED: Final = 1e18
+# Above every rate, in steps: that of a command that passes no resource.
+_NO_BOUND: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +52,25 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Demands:
-    """Per command, in program order: start-up in cycles, amount, own rate, and the number of its kind.
+    """Per command, in program order: ticks of its start-up and of its move if nothing shares its resources (durations),
+    amount in grains of 2 to the power of its shift, own rate in steps, and the number of its kind.
 
     A kind passes the resources `resources[offsets[kind]:offsets[kind + 1]]`, with their `weights`; `capacities` are by
-    resource, in bytes per cycle. `moved`: bytes that a transfer moves to each target, 0 of calls. `works`: by kind,
-    what a call does, None of transfers. `names`: by resource.
+    resource, in parts of a step as weights are. `moved`: bytes that a transfer moves to each target, 0 of calls.
+    `works`: by kind, what a call does, None of transfers. `names`: by resource.
     """
 
-    startups: Floats
-    amounts: Floats
-    rates: Floats
+    startups: Ints
+    durations: Ints
+    amounts: Ints
+    shifts: Ints
+    rates: Ints
     moved: Ints
     kinds: Ints
     offsets: Ints
     resources: Ints
-    weights: Floats
-    capacities: Floats
+    weights: Ints
+    capacities: Ints
     works: tuple[CallWork | None, ...]
     names: tuple[Resource, ...]
 
@@ -67,7 +79,9 @@ class Demands:
         return replace(
             self,
             startups=self.startups[order],
+            durations=self.durations[order],
             amounts=self.amounts[order],
+            shifts=self.shifts[order],
             rates=self.rates[order],
             moved=self.moved[order],
             kinds=self.kinds[order],
@@ -80,7 +94,7 @@ class _Resources:
 
     profile: Profile
     numbers: dict[Resource, int] = field(default_factory=dict)
-    capacities: list[float] = field(default_factory=list)
+    capacities: list[int] = field(default_factory=list)
 
     def dram(self) -> int:
         """The DRAM, reads and writes together."""
@@ -104,21 +118,21 @@ class _Resources:
         found = self.numbers.get(key)
         if found is None:
             found = self.numbers[key] = len(self.capacities)
-            self.capacities.append(capacity)
+            self.capacities.append(stated_steps(_words(key.name), capacity) << WEIGHT_BITS)
         return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Route:
-    """What commands of one kind have in common: start-up in cycles, own rate, resources with weights.
+    """What commands of one kind have in common: start-up in ticks, own rate in steps, resources with weights.
 
-    `amount` and `work`: of a call; None of a transfer, whose amount is what it moves.
+    `ticks` and `work`: of a call, how long it takes alone; a transfer takes as long as what it moves.
     """
 
-    startup: float
-    rate: float
-    passes: tuple[tuple[int, float], ...]
-    amount: float | None = None
+    rate: int
+    startup: int = 0
+    passes: tuple[tuple[int, int], ...] = ()
+    ticks: int = 0
     work: CallWork | None = None
 
 
@@ -148,31 +162,50 @@ def demands_of(program: Program, profile: Profile) -> Demands:
     routes = [maker.of(*keys[row].tolist()) for row in firsts.tolist()]
     offsets = np.zeros(len(routes) + 1, dtype=np.int64)
     np.cumsum([len(route.passes) for route in routes], out=offsets[1:])
-    startups = np.array([route.startup for route in routes])
-    rates = np.array([route.rate for route in routes])
-    of_calls = np.array([0.0 if route.amount is None else route.amount for route in routes])
-    amounts = np.where(calling, of_calls[kinds], moved.astype(np.float64))
+    rates = _ints(route.rate for route in routes)
+    startups = _ints(route.startup for route in routes)[kinds]
+    resource_of, weights = (_ints(one[part] for route in routes for one in route.passes) for part in (0, 1))
+    capacities = _ints(resources.capacities)
+    amounts, shifts = grains_of_bytes(moved)
+    of_calls = [grains_of_call(route.ticks, route.rate) for route in routes]
+    amounts, shifts = (
+        np.where(calling, _ints(one[part] for one in of_calls)[kinds], of_moves)
+        for part, of_moves in enumerate((amounts, shifts))
+    )
+    bounds = np.minimum(rates, _bounds(offsets, resource_of, weights, capacities))
+    alone = -(-amounts // np.maximum(1, bounds[kinds] >> shifts))
+    # calls that pass nothing have no amount that 64 bits hold; nothing slows them
+    free_calls = calling & (offsets[1:] == offsets[:-1])[kinds]
+    durations = np.where(free_calls, _ints(route.ticks for route in routes)[kinds], alone)
+    check_lengths(startups, durations, moved)
     return Demands(
-        startups=startups[kinds],
+        startups=startups,
+        durations=durations,
         amounts=amounts,
+        shifts=shifts,
         rates=rates[kinds],
         moved=moved,
         kinds=kinds,
         offsets=offsets,
-        resources=np.array([number for route in routes for number, _ in route.passes], dtype=np.int64),
-        weights=np.array([weight for route in routes for _, weight in route.passes]),
-        capacities=np.array(resources.capacities),
+        resources=resource_of,
+        weights=weights,
+        capacities=capacities,
         works=tuple(route.work for route in routes),
         names=tuple(resources.numbers),
     )
 
 
-def least_rates(demands: Demands) -> Floats:
-    """Per kind the rate at which it moves if it has its resources for itself; infinite where it passes none."""
-    found = np.full(len(demands.offsets) - 1, np.inf)
-    kinds = np.repeat(np.arange(len(found)), np.diff(demands.offsets))
-    np.minimum.at(found, kinds, demands.capacities[demands.resources] / demands.weights)
-    return found
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, dtype=np.int64)
+
+
+def _bounds(offsets: Ints, resources: Ints, weights: Ints, capacities: Ints) -> Ints:
+    """Per kind the steps at which it moves if it has its resources for itself."""
+    found = np.full(len(offsets) - 1, _NO_BOUND)
+    kinds = np.repeat(np.arange(len(found)), np.diff(offsets))
+    np.minimum.at(found, kinds, capacities[resources] // weights)
+    result: Ints = np.maximum(1, found)
+    return result
 
 
 def _distinct(keys: Ints) -> tuple[Ints, Ints]:
@@ -218,9 +251,14 @@ def _gathered_bytes(program: Program, gathering: Ints) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
-def _duration(work: CallWork) -> float:
+def _duration(work: CallWork) -> int:
     use = work.use
-    return float(max(use.cycles, use.read_port_cycles, use.write_port_cycles, use.weight_port_cycles))
+    return max(use.cycles, use.read_port_cycles, use.write_port_cycles, use.weight_port_cycles)
+
+
+def _words(name: str) -> str:
+    """A resource as messages name it."""
+    return {"dram": "the DRAM", "link": "links"}.get(name, f"the ports of {name}")
 
 
 class _Routes:
@@ -239,19 +277,17 @@ class _Routes:
         self._resources = resources
         self._network = network
         self._works = works
-        self._per_ns = profile.clock_hz / 1e9
 
     def of(self, opcode: int, queue: int, source: int, target: int, targets: int, work: int) -> _Route:
         """The route of commands of an opcode on a queue from one place to others, or that do a work."""
         if opcode == Opcode.BARRIER:
-            return _Route(startup=0.0, rate=_UNBOUNDED, passes=())
+            return _Route(rate=steps_of(MAX_RATE))
         if opcode == Opcode.COMPUTE:
             return self._call(queue, self._works[work])
         if opcode == Opcode.GATHER:
             rate = self._rate(self._program.queues[queue].engine)
-            return _Route(
-                startup=dram_startup_cycles(self._profile), rate=rate, passes=((self._resources.dram(), 1.0),)
-            )
+            passes = ((self._resources.dram(), weight_of(1)),)
+            return _Route(startup=ticks_of(dram_startup_cycles(self._profile)), rate=rate, passes=passes)
         places = self._program.places
         return self._transfer(queue, places[source], [places[target + number] for number in range(max(1, targets))])
 
@@ -259,7 +295,7 @@ class _Routes:
         """A call keeps its core's memories as busy as it reads and writes them."""
         core, duration = self._program.queues[queue].number, _duration(work)
         if not duration:
-            return _Route(startup=0.0, rate=1.0, passes=(), amount=0.0, work=work)
+            return _Route(rate=steps_of(1), work=work)
         taken: dict[int, float] = {}
         level = Level.WRAM if self._profile.wram is not None and work.has_weights else Level.NRAM
         for where, cycles, is_read in (
@@ -275,35 +311,39 @@ class _Routes:
             weight = cycles * memory.bytes_per_cycle / duration
             taken[number] = max(taken.get(number, 0.0), weight)
         most = max(taken.values(), default=1.0)
-        shares = tuple((number, weight / most) for number, weight in taken.items())
-        return _Route(startup=0.0, rate=most, passes=shares, amount=duration * most, work=work)
+        shares = tuple((number, weight_of(weight / most)) for number, weight in taken.items())
+        return _Route(rate=steps_of(most), passes=shares, ticks=ticks_of(duration), work=work)
 
     def _transfer(self, queue: int, source: Place, targets: list[Place]) -> _Route:
         profile, resources = self._profile, self._resources
-        passes: dict[int, float] = {}
+        passes: dict[int, int] = {}
         engine = self._program.queues[queue].engine
         levels = {source.level, *(target.level for target in targets)}
         if Level.DRAM in levels:
             startup = dram_startup_cycles(profile)
-            passes[resources.dram()] = 1.0
+            passes[resources.dram()] = 1
             cores = [place.number for place in (source, *targets) if place.level in CORE_LEVELS]
             for hop in self._to_dram(cores):
-                passes[resources.link(hop)] = 1.0
+                passes[resources.link(hop)] = 1
         else:
             startup = self._startup(engine)
             if engine == "link" and self._network is not None:
                 ends = [place.number for place in targets]
                 for hop in self._network.tree(source.number, ends):
-                    passes[resources.link(hop)] = 1.0
+                    passes[resources.link(hop)] = 1
                 link = profile.engines.link
-                startup = self._network.depth(source.number, ends) * (0.0 if link is None else link.hop_cycles)
+                startup = self._network.depth(source.number, ends) * (0 if link is None else link.hop_cycles)
         for place, is_read in ((source, True), *((target, False) for target in targets)):
             number = None if place.level is Level.DRAM else resources.port(place, is_read=is_read)
             if number is not None:
-                passes[number] = passes.get(number, 0.0) + 1.0
+                passes[number] = passes.get(number, 0) + 1
         is_local = len({_owner(place) for place in (source, *targets)}) == 1
-        rate = copying_bytes_per_cycle(profile) if engine == "core" and is_local else self._rate(engine)
-        return _Route(startup=startup, rate=float(rate), passes=tuple(passes.items()))
+        is_copy = engine == "core" and is_local
+        return _Route(
+            startup=ticks_of(startup),
+            rate=steps_of(copying_bytes_per_cycle(profile)) if is_copy else self._rate(engine),
+            passes=tuple((number, weight_of(count)) for number, count in passes.items()),
+        )
 
     def _to_dram(self, cores: list[int]) -> Sequence[tuple[int, int]]:
         """Links between the DRAM at the sides of a mesh and the cores; nothing where every core has a port."""
@@ -314,13 +354,13 @@ class _Routes:
             hops.update(dict.fromkeys(self._network.route(self._network.nearest_port(core), core)))
         return tuple(hops)
 
-    def _rate(self, engine: str) -> float:
+    def _rate(self, engine: str) -> int:
         found = self._engine(engine)
-        return _UNBOUNDED if found is None else float(found.bytes_per_cycle)
+        return steps_of(MAX_RATE) if found is None else stated_steps(f"engine {engine}", found.bytes_per_cycle)
 
     def _startup(self, engine: str) -> float:
         found = self._engine(engine)
-        return found.startup_ns * self._per_ns if isinstance(found, Engine) else 0.0
+        return engine_startup_cycles(found, self._profile) if isinstance(found, Engine) else 0.0
 
     def _engine(self, name: str) -> Any:
         return None if name == "core" else getattr(self._profile.engines, name)

@@ -12,7 +12,8 @@ import numpy as np
 
 from compiler.cost.levels import NO_BYTES, LevelBytes
 from compiler.program.program import Level, Opcode, Place, Program
-from compiler.program.timing.demands import Demands, Ints
+from compiler.program.timing.demands import Demands
+from compiler.program.timing.ticks import Ints
 from compiler.program.timing.work import CallWork
 from compiler.units import element_bytes
 

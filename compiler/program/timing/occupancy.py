@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from compiler.program.program import Level, Program, Role
-from compiler.program.timing.demands import Floats, Ints
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, Ints
 from compiler.program.timing.timeline import Timeline
 from compiler.program.timing.touches import Touches, touches_of
 from compiler.units import ceil_div
@@ -31,7 +31,7 @@ _GIVEN: Final = -1
 class Occupancy:
     """The fullest memory of a level over time.
 
-    number, capacity_bytes: which memory it is. address_step, cycle_step: what the map is rounded outwards to.
+    number, capacity_bytes: which memory it is. address_step, step_ticks: what the map is rounded outwards to.
     `rectangles`: address, bytes, first and last time step (half-open) and the step (of the program) that wrote first,
     -1 for what was there before; shape (n, 5), by time, then by address.
     """
@@ -40,7 +40,7 @@ class Occupancy:
     number: int
     capacity_bytes: int
     address_step: int
-    cycle_step: float
+    step_ticks: float
     rectangles: Ints
 
     def held_bytes(self) -> Ints:
@@ -74,7 +74,7 @@ def _map(timeline: Timeline, touches: Touches, place: int, used: int) -> Occupan
     bins, times = _ADDRESS_STEPS, _TIME_STEPS
     memory = timeline.program.places[place]
     while True:
-        step, width = ceil_div(used, bins), max(timeline.cycles, 1.0) / times
+        step, width = ceil_div(used, bins), max(timeline.ticks, TICKS_PER_CYCLE) / times
         lives = _kept(_lives(timeline, touches, rows, step), timeline, place, step)
         found = _rectangles(_cells(lives, width, times), np.minimum(lives.edges * step, used))
         if len(found) <= MAX_RECTANGLES:
@@ -83,7 +83,7 @@ def _map(timeline: Timeline, touches: Touches, place: int, used: int) -> Occupan
                 number=memory.number,
                 capacity_bytes=memory.capacity_bytes,
                 address_step=step,
-                cycle_step=width,
+                step_ticks=width,
                 rectangles=found,
             )
         # one cell is one rectangle at most, so this ends
@@ -98,8 +98,8 @@ class _Lives:
 
     edges: Ints
     bins: Ints
-    begins: Floats
-    ends: Floats
+    begins: Ints
+    ends: Ints
     writers: Ints
 
 
@@ -120,13 +120,13 @@ def _lives(timeline: Timeline, touches: Touches, rows: Ints, step: int) -> _Live
     after_read[1:] = ~writes[:-1]
     is_first = is_new | (writes & after_read)
     firsts = np.flatnonzero(is_first)
-    ends = np.zeros(len(firsts))
+    ends = np.zeros(len(firsts), dtype=np.int64)
     np.maximum.at(ends, np.cumsum(is_first) - 1, timeline.ends[commands])
     was_there = ~writes[firsts]
     return _Lives(
         edges=edges,
         bins=bins[firsts],
-        begins=np.where(was_there, 0.0, timeline.begins[commands[firsts]]),
+        begins=np.where(was_there, 0, timeline.begins[commands[firsts]]),
         ends=ends,
         writers=np.where(was_there, _GIVEN, timeline.program.commands["step"][commands[firsts]]),
     )
@@ -141,7 +141,7 @@ def _kept(lives: _Lives, timeline: Timeline, place: int, step: int) -> _Lives:
     is_last = np.ones(len(lives.bins), dtype=np.bool_)
     is_last[:-1] = lives.bins[1:] != lives.bins[:-1]
     stays = is_last & (begun > over)[lives.bins]
-    return replace(lives, ends=np.where(stays, timeline.cycles, lives.ends))
+    return replace(lives, ends=np.where(stays, timeline.ticks, lives.ends))
 
 
 def _outputs(program: Program, place: int) -> tuple[Ints, Ints]:

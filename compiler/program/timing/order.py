@@ -15,7 +15,8 @@ import numpy as np
 
 from compiler.profile.schema import Profile
 from compiler.program.program import Program
-from compiler.program.timing.demands import Ints, demands_of
+from compiler.program.timing.demands import demands_of
+from compiler.program.timing.ticks import Ints
 from compiler.program.timing.timeline import Timeline, timeline_of, timeline_under, to_the_end
 
 
@@ -36,7 +37,7 @@ def in_time(program: Program, profile: Profile, streams: Ints) -> Timeline:
         found = timeline_under(program, demands, streams, urgency)
         orders.append(np.lexsort((emitted, found.issues)).astype(np.int64))
     timelines = (timeline_under(_ordered(program, order), demands.ordered(order)) for order in orders)
-    return min(timelines, key=lambda timeline: timeline.cycles)
+    return min(timelines, key=lambda timeline: timeline.ticks)
 
 
 def as_emitted(program: Program) -> Program:

@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.cost.array import Dataflow
 from compiler.profile.schema import Profile
-from compiler.program.timing.demands import Demands, Floats, Ints
+from compiler.program.timing.demands import Demands
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, WEIGHT_BITS, Ints
 from compiler.program.timing.timeline import Timeline
 from compiler.program.timing.work import CallWork
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,7 @@ def roofline_of(timeline: Timeline, profile: Profile) -> tuple[Point, tuple[Poin
     groups, kinds = timeline.groups, len(timeline.demands.works)
     keys = groups * kinds + timeline.demands.kinds
     found, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    moved = np.bincount(inverse.reshape(-1), weights=timeline.demands.amounts, minlength=len(found))
+    moved = np.bincount(inverse.reshape(-1), weights=timeline.demands.moved, minlength=len(found))
     moved *= _dram_weights(timeline.demands)[found % kinds]
     totals = np.zeros((len(names) + 1, 5))
     works = timeline.demands.works
@@ -79,19 +83,19 @@ def ideal_cycles(work: CallWork, profile: Profile) -> tuple[float, float]:
 
 
 def _dram_weights(demands: Demands) -> Floats:
-    """By kind of command, bytes through the DRAM's port for each byte of its amount."""
+    """By kind of command, bytes through the DRAM's port for each byte that it moves."""
     kinds = np.repeat(np.arange(len(demands.works)), np.diff(demands.offsets))
     is_dram = np.array([resource.name == "dram" for resource in demands.names], dtype=np.float64)
-    weights = demands.weights * is_dram[demands.resources]
+    weights = demands.weights / (1 << WEIGHT_BITS) * is_dram[demands.resources]
     return np.bincount(kinds, weights=weights, minlength=len(demands.works)).astype(np.float64)
 
 
 def _spans(timeline: Timeline, groups: Ints, count: int) -> Floats:
     """Of each group the cycles from its first command's issue to its last one's end."""
-    begins, ends = np.full(count, np.inf), np.zeros(count)
+    begins, ends = np.full(count, timeline.ticks), np.zeros(count, dtype=np.int64)
     np.minimum.at(begins, groups, timeline.issues)
     np.maximum.at(ends, groups, timeline.ends)
-    found: Floats = np.maximum(0.0, ends - begins)
+    found: Floats = np.maximum(0, ends - begins) / TICKS_PER_CYCLE
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from compiler.program.engines import CORE_LEVELS
 from compiler.program.program import Level, Opcode, Program
-from compiler.program.timing.demands import Floats, Ints, least_rates
+from compiler.program.timing.ticks import MAX_TICKS, Ints, ticks_of
 from compiler.program.timing.timeline import Timeline
 from compiler.program.timing.touches import Flags, Touches, touches_of
 
@@ -55,55 +55,57 @@ class Spent(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stalls:
-    """Where the time goes, in cycles.
+    """Where the time goes, in ticks.
 
-    engines: by queue and `Spent`, each row adding up to the program's cycles. By command: `waits` before it, for
+    engines: by queue and `Spent`, each row adding up to the program's ticks. By command: `waits` before it, for
     `causes` (numbers of `Spent`, meaningless without a wait), then `startups` that nothing hides.
     """
 
-    engines: Floats
-    waits: Floats
+    engines: Ints
+    waits: Ints
     causes: Ints
-    startups: Floats
+    startups: Ints
 
 
 def stalls_of(timeline: Timeline) -> Stalls:
     """What each engine of a timeline does with its time."""
-    program, cycles = timeline.program, timeline.cycles
+    program = timeline.program
     queues = program.commands["queue"].astype(np.int64)
     free, ends = _free_from(timeline, queues, len(program.queues))
-    waits = np.maximum(0.0, timeline.issues - free)
+    waits = np.maximum(0, timeline.issues - free)
     startups = timeline.begins - np.maximum(free, timeline.issues)
     causes = np.full(len(queues), int(Spent.DONE), dtype=np.int64)
     waiting: Ints = np.flatnonzero((waits > 0) & (timeline.last >= 0))
     causes[waiting] = _causes(program, waiting, timeline.last[waiting])
-    engines = np.zeros((len(program.queues), len(Spent)))
+    engines = np.zeros((len(program.queues), len(Spent)), dtype=np.int64)
     for spent, amounts in {**_busy(timeline), Spent.STARTUP: startups}.items():
         np.add.at(engines[:, spent], queues, amounts)
     np.add.at(engines.reshape(-1), queues * len(Spent) + causes, waits)
-    engines[:, Spent.DONE] += cycles - ends
+    engines[:, Spent.DONE] += timeline.ticks - ends
     return Stalls(engines=engines, waits=waits, causes=causes, startups=startups)
 
 
-def _free_from(timeline: Timeline, queues: Ints, count: int) -> tuple[Floats, Floats]:
+def _free_from(timeline: Timeline, queues: Ints, count: int) -> tuple[Ints, Ints]:
     """Of each command, since when its engine does nothing else; of each engine, when its last command ends."""
     order = np.argsort(queues, kind="stable")
     follows = np.append(False, queues[order][1:] == queues[order][:-1])[: len(order)]
-    free, ends = np.zeros(len(queues)), np.zeros(count)
+    free, ends = np.zeros(len(queues), dtype=np.int64), np.zeros(count, dtype=np.int64)
     free[order[follows]] = timeline.ends[order[:-1][follows[1:]]]
     np.maximum.at(ends, queues, timeline.ends)
     return free, ends
 
 
-def _busy(timeline: Timeline) -> dict[Spent, Floats]:
+def _busy(timeline: Timeline) -> dict[Spent, Ints]:
     """Of each command what it takes alone, what its core's ports add to a call, and what sharing adds."""
     demands = timeline.demands
     taken = timeline.ends - timeline.begins
-    rates = np.minimum(demands.rates, least_rates(demands)[demands.kinds])
-    alone = np.minimum(taken, demands.amounts / rates)
-    computing = np.array([np.inf if work is None else work.use.cycles for work in demands.works])[demands.kinds]
-    working = np.minimum(alone, computing)
-    return {Spent.WORK: working, Spent.PORTS: alone - working, Spent.SHARING: taken - alone}
+    computing = np.array([MAX_TICKS if work is None else ticks_of(work.use.cycles) for work in demands.works])
+    working = np.minimum(demands.durations, computing[demands.kinds])
+    return {
+        Spent.WORK: working,
+        Spent.PORTS: demands.durations - working,
+        Spent.SHARING: taken - demands.durations,
+    }
 
 
 def _causes(program: Program, waiting: Ints, last: Ints) -> Ints:

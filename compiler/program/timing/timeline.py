@@ -10,14 +10,15 @@ import numpy as np
 from compiler.errors import InternalError
 from compiler.profile.schema import Profile
 from compiler.program.program import Program
-from compiler.program.timing.demands import Demands, Floats, Ints, demands_of, least_rates
+from compiler.program.timing.demands import Demands, demands_of
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, Ints
 
 _NONE: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
-    """Per command, in program order, cycles from the program's start.
+    """Per command, in program order, ticks from the program's start.
 
     issues: all that it waits for has ended and its engine turns to it. begins, ends: its data moves, or its call runs.
     last: the command that it waited for last, -1 for none.
@@ -25,15 +26,20 @@ class Timeline:
 
     program: Program
     demands: Demands
-    issues: Floats
-    begins: Floats
-    ends: Floats
+    issues: Ints
+    begins: Ints
+    ends: Ints
     last: Ints
 
     @property
+    def ticks(self) -> int:
+        """Ticks until the last command has ended."""
+        return int(self.ends.max(initial=0))
+
+    @property
     def cycles(self) -> float:
-        """Cycles until the last command has ended."""
-        return float(self.ends.max(initial=0.0))
+        """The same in cycles."""
+        return self.ticks / TICKS_PER_CYCLE
 
     @property
     def group_names(self) -> tuple[str, ...]:
@@ -48,20 +54,20 @@ class Timeline:
         found: Ints = of_step[self.program.commands["step"]]
         return found
 
-    def by_group(self) -> dict[str, float]:
-        """Cycles by which each group of the plan prolongs the program, in the order of the groups.
+    def by_group(self) -> dict[str, int]:
+        """Ticks by which each group of the plan prolongs the program, in the order of the groups.
 
-        Groups overlap at their ends; the cycles from the last end of all before to a group's own are its, and the sum
+        Groups overlap at their ends; the ticks from the last end of all before to a group's own are its, and the sum
         of all is the program's length.
         """
         names = self.group_names
-        ends = np.zeros(len(names) + 1)
+        ends = np.zeros(len(names) + 1, dtype=np.int64)
         np.maximum.at(ends, self.groups, self.ends)
-        lengths = np.diff(np.maximum.accumulate(ends[:-1]), prepend=0.0)
+        lengths = np.diff(np.maximum.accumulate(ends[:-1]), prepend=0)
         return dict(zip(names, lengths.tolist(), strict=True))
 
-    def alone(self) -> dict[str, float]:
-        """Cycles that each group of the plan takes by itself, on an otherwise idle chip: what its price estimates.
+    def alone(self) -> dict[str, int]:
+        """Ticks that each group of the plan takes by itself, on an otherwise idle chip: what its price estimates.
 
         In a program groups overlap: one begins while the one before it still stores.
         """
@@ -80,7 +86,7 @@ class Timeline:
             part = replace(
                 program, commands=program.commands[mine], waits=place[program.waits[kept]], wait_offsets=offsets
             )
-            found[name] = timeline_under(part, self.demands.ordered(mine)).cycles
+            found[name] = timeline_under(part, self.demands.ordered(mine)).ticks
         return found
 
 
@@ -90,7 +96,7 @@ def timeline_of(program: Program, profile: Profile) -> Timeline:
 
 
 def timeline_under(
-    program: Program, demands: Demands, streams: Ints | None = None, urgency: Floats | None = None
+    program: Program, demands: Demands, streams: Ints | None = None, urgency: Ints | None = None
 ) -> Timeline:
     """The same with the demands of its commands known.
 
@@ -116,12 +122,14 @@ def timeline_under(
         np.arange(len(program.queues) + 1, dtype=np.int64) * per,
         heads,
         following,
-        np.zeros(count) if urgency is None else urgency,
+        np.zeros(count, dtype=np.int64) if urgency is None else urgency,
         wait_counts,
         after_offsets,
         owners[order],
         demands.startups,
+        demands.durations,
         demands.amounts,
+        demands.shifts,
         demands.rates,
         demands.kinds,
         demands.offsets,
@@ -129,27 +137,23 @@ def timeline_under(
         demands.weights,
         demands.capacities,
     )
-    if np.isnan(ends).any():
-        raise InternalError(
-            "commands of a program wait in a circle", stage="simulate", actual=int(np.isnan(ends).argmax())
-        )
+    if (ends < 0).any():
+        raise InternalError("commands of a program wait in a circle", stage="simulate", actual=int((ends < 0).argmax()))
     return Timeline(program=program, demands=demands, issues=issues, begins=begins, ends=ends, last=last)
 
 
-def to_the_end(program: Program, demands: Demands, streams: Ints) -> Floats:
-    """Per command the cycles that pass from its begin to the program's end at least, if nothing shares its resources.
+def to_the_end(program: Program, demands: Demands, streams: Ints) -> Ints:
+    """Per command the ticks that pass from its begin to the program's end at least, if nothing shares its resources.
 
     Through what waits for it, and what comes after it in its stream.
     """
     from compiler.program.timing.events import longest_to_end
 
-    moving = np.minimum(demands.rates, least_rates(demands)[demands.kinds])
-    durations = demands.startups + demands.amounts / moving
     queues = program.commands["queue"].astype(np.int64)
     per = int(streams.max(initial=0)) + 1
     _, following = _in_order(queues * per + streams, len(program.queues) * per)
     offsets, waits = program.wait_offsets.astype(np.int64), program.waits.astype(np.int64)
-    found: Floats = longest_to_end(durations, offsets, waits, following)
+    found: Ints = longest_to_end(demands.startups + demands.durations, offsets, waits, following)
     return found
 
 

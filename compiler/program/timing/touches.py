@@ -16,7 +16,7 @@ from compiler.address.table import ENTRY_BYTES
 from compiler.program.fields import is_call, is_transfer
 from compiler.program.program import ADDRESSES, OUTPUT, Level, Program, Role
 from compiler.program.strided import spans
-from compiler.program.timing.demands import Ints
+from compiler.program.timing.ticks import Ints
 from compiler.units import element_bytes
 
 Flags = NDArray[np.bool_]

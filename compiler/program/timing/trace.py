@@ -25,6 +25,7 @@ from compiler.program.timing.chips import Stream, Task, stream_of, tasks_of
 from compiler.program.timing.occupancy import occupancies_of
 from compiler.program.timing.packets import Argument, TraceWriter
 from compiler.program.timing.stalls import Spent, stalls_of
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, seconds_of
 from compiler.program.timing.timeline import Timeline, timeline_of
 from compiler.program.timing.usage import usage_of
 
@@ -49,7 +50,7 @@ def trace_of(executable: Executable, *, limit: int | None = None) -> Iterator[by
     timelines = {
         segment.id: _timeline(segment, profile) for segment in executable.segments if isinstance(segment, ChipSegment)
     }
-    tasks = tasks_of(executable, {name: timeline.cycles for name, timeline in timelines.items()}, profile)
+    tasks = tasks_of(executable, {name: timeline.ticks for name, timeline in timelines.items()}, profile)
     stream = stream_of(tasks)
     _check_length(stream, profile)
     begins = dict(zip((task.segment for task in tasks), stream.begins, strict=True))
@@ -76,7 +77,7 @@ def _timeline(segment: ChipSegment, profile: Profile) -> Timeline:
 
 
 def _check_length(stream: Stream, profile: Profile) -> None:
-    seconds = stream.latency_cycles / profile.clock_hz
+    seconds = seconds_of(stream.latency_ticks, profile.clock_hz)
     if seconds * 1e9 > _LAST_NS:
         raise LimitError(
             "the program takes longer than a trace can tell",
@@ -88,11 +89,11 @@ def _check_length(stream: Stream, profile: Profile) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Part:
-    """A segment in the trace, and when it begins, in cycles."""
+    """A segment in the trace, and when it begins, in ticks."""
 
     segment: ChipSegment
     timeline: Timeline
-    begin: float
+    begin: int
 
 
 class _Trace:
@@ -101,7 +102,7 @@ class _Trace:
     def __init__(self, profile: Profile) -> None:
         self._writer = TraceWriter()
         self._profile = profile
-        self._ns = 1e9 / profile.clock_hz
+        self._ns_per_tick = seconds_of(1, profile.clock_hz) * 1e9
         self._groups: dict[str, int] = {}
         self._tracks: dict[tuple[str, str], int] = {}
 
@@ -117,7 +118,7 @@ class _Trace:
         rows, written = _Commands(part.timeline, shown), 0
         queues = program.commands["queue"][:shown]
         for number, queue in enumerate(program.queues):
-            track, free = self._engine(part.segment.chip, queue), 0.0
+            track, free = self._engine(part.segment.chip, queue), 0
             for command in np.flatnonzero(queues == number).tolist():
                 self._command(track, part.begin, rows, command, free)
                 free = rows.ends[command]
@@ -128,16 +129,17 @@ class _Trace:
             track = self._track(f"chip {part.segment.chip}", NOTE)
             name = printable(part.segment.id, _NAME_LIMIT)
             text = f"{count - shown} of {count} commands of {name} are left out"
-            self._slice(track, part.begin, 0.0, part.timeline.cycles, text, NOTE, {})
+            self._slice(track, part.begin, 0, part.timeline.ticks, text, NOTE, {})
 
-    def _command(self, track: int, at: float, rows: _Commands, command: int, free: float) -> None:
+    def _command(self, track: int, at: int, rows: _Commands, command: int, free: int) -> None:
         """What an engine does from being free until a command has ended."""
         turn, begin = max(free, rows.issues[command]), rows.begins[command]
         if turn > free:
             cause = rows.cause(command)
-            self._slice(track, at, free, turn, f"waits: {cause}", WAIT, {"for": cause, "cycles": turn - free})
+            waited = (turn - free) / TICKS_PER_CYCLE
+            self._slice(track, at, free, turn, f"waits: {cause}", WAIT, {"for": cause, "cycles": waited})
         if begin > turn:
-            self._slice(track, at, turn, begin, STARTUP, STARTUP, {"cycles": begin - turn})
+            self._slice(track, at, turn, begin, STARTUP, STARTUP, {"cycles": (begin - turn) / TICKS_PER_CYCLE})
         name, category = rows.name(command), rows.category(command)
         self._slice(track, at, begin, rows.ends[command], name, category, rows.arguments(command))
 
@@ -147,36 +149,36 @@ class _Trace:
         for found in occupancies_of(part.timeline):
             track = self._counter(chip, f"{found.level.value} {found.number} holds")
             for step, size in enumerate([*found.held_bytes().tolist(), 0]):
-                self._writer.value(track, self._time(part.begin, step * found.cycle_step), size)
+                self._writer.value(track, self._time(part.begin, step * found.step_ticks), size)
         usage = usage_of(part.timeline, self._profile)
         track = self._counter(chip, "DRAM bandwidth", unit="bytes/s")
         sizes = usage.bytes["dram"].tolist() if "dram" in usage.bytes else []
         for number, size in enumerate([*sizes, 0.0]):
             rate = size / usage.slice_cycles * self._profile.clock_hz
-            self._writer.value(track, self._time(part.begin, number * usage.slice_cycles), rate)
+            self._writer.value(track, self._time(part.begin, number * usage.slice_cycles * TICKS_PER_CYCLE), rate)
 
     def links(self, tasks: Sequence[Task], stream: Stream) -> None:
         """Tensors on their way between chips and host, where that takes time."""
         for task, begin in zip(tasks, stream.begins, strict=True):
-            if task.segment is None and task.cycles:
+            if task.segment is None and task.ticks:
                 track = self._track("links", task.resource)
-                self._slice(track, begin, 0.0, task.cycles, task.resource, LINK, {"cycles": task.cycles})
+                self._slice(track, begin, 0, task.ticks, task.resource, LINK, {"cycles": task.ticks / TICKS_PER_CYCLE})
 
     def _slice(
         self,
         track: int,
-        at: float,
-        begin: float,
-        end: float,
+        at: int,
+        begin: int,
+        end: int,
         name: str,
         category: str,
         arguments: dict[str, Argument],
     ) -> None:
         self._writer.slice(track, self._time(at, begin), self._time(at, end), name, category, arguments)
 
-    def _time(self, at: float, cycle: float) -> int:
+    def _time(self, at: int, tick: float) -> int:
         """Nanoseconds from the beginning of the lone batch; later is never rounded to earlier."""
-        return round((at + cycle) * self._ns)
+        return round((at + tick) * self._ns_per_tick)
 
     def _engine(self, chip: int, queue: Queue) -> int:
         owner = "core" if is_per_core(queue.engine) else "cluster"
@@ -204,7 +206,7 @@ class _Trace:
 
 
 class _Commands:
-    """The first commands of a program, so many, as they stand in the trace; times in cycles of the program."""
+    """The first commands of a program, so many, as they stand in the trace; times in ticks of the program."""
 
     def __init__(self, timeline: Timeline, count: int) -> None:
         program = timeline.program
@@ -235,10 +237,10 @@ class _Commands:
     def arguments(self, command: int) -> dict[str, Argument]:
         """Its number, its length, what it moves, and for what."""
         moved = self._moved[command]
-        cycles = self.ends[command] - self.begins[command]
+        ticks = self.ends[command] - self.begins[command]
         return {
             "command": command,
-            "cycles": cycles,
+            "cycles": ticks / TICKS_PER_CYCLE,
             **({"bytes": moved} if moved else {}),
             **self._for[self._steps[command]],
         }

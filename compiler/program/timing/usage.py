@@ -1,8 +1,7 @@
 """What a program uses over time: bytes through memories' ports, DRAM and links, work of the units, by slice (SIM-2).
 
-Bytes are exact (`run_flows`) but for moves so short that floating-point numbers do not tell their ends. What a call
-computes is spread evenly over the time that it takes, though its core's ports may have slowed it at one time more than
-at another.
+Bytes are exact: what the rates of moves carried (`run_flows`). What a call computes is spread evenly over the time that
+it takes, though its core's ports may have slowed it at one time more than at another.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from compiler.profile.schema import Profile
-from compiler.program.timing.demands import Floats, Ints
-from compiler.program.timing.roofline import ideal_cycles
+from compiler.program.timing.roofline import Floats, ideal_cycles
+from compiler.program.timing.ticks import GRAIN_BITS, RATE_BITS, TICKS_PER_CYCLE, WEIGHT_BITS, Ints
 from compiler.program.timing.timeline import Timeline
 
 SLICES: Final = 100
@@ -39,18 +38,19 @@ class Usage:
 def usage_of(timeline: Timeline, profile: Profile, slices: int = SLICES) -> Usage:
     """The usage of a chip by a program, in so many slices."""
     demands = timeline.demands
-    width = timeline.cycles / slices if timeline.cycles else 1.0
+    width = max(timeline.ticks, 1) / slices
     flows = _flows(timeline, width, slices)
+    capacities = demands.capacities * 2.0 ** -(RATE_BITS + WEIGHT_BITS)
     resources: dict[str, list[int]] = {}
     for number, resource in enumerate(demands.names):
         resources.setdefault(resource.name, []).append(number)
     overlaps = _Overlaps.of(timeline.begins, timeline.ends, width, slices)
     ideal = np.array([(0.0, 0.0) if work is None else ideal_cycles(work, profile) for work in demands.works])
-    shares = ideal.reshape(-1, 2)[demands.kinds] / profile.cores / width
+    shares = ideal.reshape(-1, 2)[demands.kinds] / profile.cores / (width / TICKS_PER_CYCLE)
     return Usage(
-        slice_cycles=width,
+        slice_cycles=width / TICKS_PER_CYCLE,
         bytes={name: flows[numbers].sum(axis=0) for name, numbers in resources.items()},
-        capacities={name: float(demands.capacities[numbers].sum()) for name, numbers in resources.items()},
+        capacities={name: float(capacities[numbers].sum()) for name, numbers in resources.items()},
         array=overlaps.spread(shares[:, 0]),
         vector=overlaps.spread(shares[:, 1]),
     )
@@ -62,7 +62,7 @@ def _flows(timeline: Timeline, width: float, slices: int) -> Floats:
     from compiler.program.timing.events import run_flows
 
     demands = timeline.demands
-    # what begins and ends at one time, as floating-point numbers tell them apart, passes nothing
+    # what begins and ends at one time has nothing to move
     moving = np.flatnonzero((np.diff(demands.offsets)[demands.kinds] > 0) & (timeline.ends > timeline.begins))
     times = np.concatenate([timeline.ends[moving], timeline.begins[moving]])
     events = np.concatenate([2 * moving, 2 * moving + 1])
@@ -73,6 +73,8 @@ def _flows(timeline: Timeline, width: float, slices: int) -> Floats:
         width,
         slices,
         len(timeline.program.queues),
+        demands.amounts,
+        demands.shifts,
         demands.kinds,
         demands.rates,
         demands.offsets,
@@ -80,7 +82,7 @@ def _flows(timeline: Timeline, width: float, slices: int) -> Floats:
         demands.weights,
         demands.capacities,
     )
-    return found
+    return found * 2.0 ** -(GRAIN_BITS + WEIGHT_BITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,7 +95,7 @@ class _Overlaps:
     count: int
 
     @classmethod
-    def of(cls, begins: Floats, ends: Floats, width: float, count: int) -> _Overlaps:
+    def of(cls, begins: Ints, ends: Ints, width: float, count: int) -> _Overlaps:
         first = np.clip(begins // width, 0, count - 1).astype(np.int64)
         last = np.maximum(first, np.clip(np.ceil(ends / width) - 1, 0, count - 1).astype(np.int64))
         lengths = last - first + 1

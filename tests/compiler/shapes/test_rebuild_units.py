@@ -8,18 +8,19 @@ from types import MappingProxyType
 
 import pytest
 
-from compiler.cache_key import LibraryFor
 from compiler.compile import compile_shapes
 from compiler.errors import RequestError
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.options import parse_options
 from compiler.profile import builtin_profile, profile_digest
-from compiler.shapes.canonical_routine import CanonicalRoutine, Sized, canonical_routine
+from compiler.shapes.canonical_routine import CanonicalRoutine, canonical_routine
 from compiler.shapes.extents import Range
 from compiler.shapes.rebuild_units import rebuilt
 from compiler.shapes.shared_libraries import Candidate, library_values
+from compiler.shapes.size_class import Sized
 from compiler.shapes.unit_encoding import decode_library
+from compiler.unit_key import LibraryFor
 from tests.models import Model
 
 PROFILE = builtin_profile("edge4")

@@ -6,6 +6,7 @@ import numpy as np
 
 from compiler.program.program import Level
 from compiler.program.timing.occupancy import MAX_RECTANGLES, Occupancy, occupancies_of
+from compiler.program.timing.ticks import TICKS_PER_CYCLE
 from compiler.program.timing.timeline import Timeline
 from tests.compiler.program.builder import CORE0, IODMA0, IODMA1, NRAM0, NRAM1
 from tests.compiler.program.timing.test_timeline import LONG, SIZE, Small, chip
@@ -21,7 +22,7 @@ def test_a_buffer_is_held_from_its_writing_until_its_last_reading() -> None:
     small = Small()
     small.store(IODMA0, NRAM0, (small.call(CORE0, NRAM0, (small.load(IODMA0, NRAM0),)),))
     found = map_of(small.timeline(chip(startup=False)))
-    assert (found.number, found.capacity_bytes, found.cycle_step) == (0, 2048, 2.5)
+    assert (found.number, found.capacity_bytes, found.step_ticks) == (0, 2048, 2.5 * TICKS_PER_CYCLE)
     assert found.rectangles.tolist() == [[0, SIZE, 0, 100, 0]]
     assert found.held_bytes().tolist() == [SIZE] * 100
 
@@ -35,7 +36,7 @@ def test_what_is_between_the_last_reading_and_the_next_writing_is_free() -> None
     timeline = small.timeline(chip(startup=False))
     assert timeline.cycles == 600
     found = map_of(timeline)
-    assert found.cycle_step == 6.0
+    assert found.step_ticks == 6 * TICKS_PER_CYCLE
     # 200 to 400 is free
     assert found.rectangles.tolist() == [[0, SIZE, 0, 34, 0], [0, SIZE, 66, 100, 0]]
 
@@ -67,7 +68,7 @@ def test_a_map_is_small_however_long_the_program_and_misses_nothing() -> None:
     # every load's bytes are held at its end
     rows = timeline.program.commands
     for number in np.flatnonzero(rows["opcode"] == 0).tolist():
-        step = min(int(timeline.begins[number] / found.cycle_step), 10**9)
+        step = min(int(timeline.begins[number] / found.step_ticks), 10**9)
         low = int(rows["target_address"][number])
         assert any(
             address <= low < address + size and begin <= step < end

@@ -8,6 +8,7 @@ import pytest
 
 from compiler.program.program import OUTPUT
 from compiler.program.timing.roofline import roofline_of
+from compiler.program.timing.ticks import TICKS_PER_CYCLE
 from compiler.program.timing.timeline import timeline_of
 from compiler.program.timing.usage import usage_of
 from tests.compiler.program.builder import CORE0, IODMA0, IODMA1, NRAM0, NRAM1, Bound
@@ -27,8 +28,8 @@ def test_two_loads_fill_the_dram_until_one_is_left() -> None:
     width = (both + SIZE / 2 / RATE) / slices
     edges = np.arange(slices + 1) * width
     moved = np.minimum(edges, both) * 12 + np.maximum(0.0, edges - both) * RATE
-    assert found.slice_cycles == pytest.approx(width)
-    assert found.bytes["dram"] == pytest.approx(np.diff(moved))
+    assert found.slice_cycles == pytest.approx(width, rel=1e-4)
+    assert found.bytes["dram"] == pytest.approx(np.diff(moved), rel=1e-4)
     assert found.capacities == {"dram": 12}
 
 
@@ -56,7 +57,7 @@ def test_slices_add_up_to_all_that_is_moved_and_none_exceeds_the_rate() -> None:
     profile = chip(dram=10, bytes_per_cycle=40)
     timeline = small.timeline(profile)
     found = usage_of(timeline, profile)
-    assert found.bytes["dram"].sum() == pytest.approx(timeline.demands.moved.sum())
+    assert found.bytes["dram"].sum() == pytest.approx(timeline.demands.moved.sum(), rel=1e-12)
     assert (found.bytes["dram"] <= 10 * found.slice_cycles * (1 + 1e-9)).all()
     assert set(found.bytes) == {"dram", "nram"}
     assert (found.bytes["nram"] <= 80 * found.slice_cycles * (1 + 1e-9)).all()
@@ -95,8 +96,8 @@ def test_products_on_the_vector_lanes_are_bounded_by_these() -> None:
     assert whole.bounds["vector"] <= whole.cycles
 
 
-def test_moves_too_short_to_be_told_from_no_time_are_left_out() -> None:
-    """Late in a long program bytes over a fast DRAM begin and end at one floating-point number."""
+def test_bytes_of_moves_shorter_than_a_tick_are_all_counted() -> None:
+    """Late in a long program, over a DRAM that could carry more in a tick than they are."""
     small = Small()
     late = small.call(CORE0, NRAM0, (), elements=4)
     for _ in range(20):
@@ -109,5 +110,5 @@ def test_moves_too_short_to_be_told_from_no_time_are_left_out() -> None:
     fast = msgspec.structs.replace(engines, iodma=msgspec.structs.replace(engines.iodma, bytes_per_cycle=1e9))
     profile = msgspec.structs.replace(chip(dram=1e9, startup=False), engines=fast)
     timeline = timeline_of(program, profile)
-    assert (timeline.begins == timeline.ends).sum() == 40
-    assert usage_of(timeline, profile).bytes["dram"].sum() == 0
+    assert (timeline.ends - timeline.begins).tolist() == [10**9 * TICKS_PER_CYCLE, *[1] * 40]
+    assert usage_of(timeline, profile).bytes["dram"].sum() == 20 * (1 + 2)
