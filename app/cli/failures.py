@@ -85,6 +85,8 @@ USAGE_CODES = frozenset(
         "illegal_extents",
         "invalid_shape",
         "invalid_units",
+        "units_differ",
+        "wrong_units",
         "missing_dimension",
         "no_bucket",
         "no_package",

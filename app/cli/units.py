@@ -13,10 +13,10 @@ from rich.console import Console
 from app.cli.failures import failures
 from app.cli.shared_parameters import JsonFlag, ServerOption, required_server
 from app.printing.text_table import Column, print_table
-from compiler.errors import printable
+from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 cli = typer.Typer(help="List the shape units that a service holds for your compilations, and carry them between hosts.")
 
@@ -33,9 +33,12 @@ def units(
     as_json: JsonFlag = False,
 ) -> None:
     """List the shape units that a service holds for your compilations, those used latest first."""
-    if context.invoked_subcommand is not None:
-        return
+    given = {"--server": server is not None, "--op": op is not None, "--profile": profile is not None}
+    given["--json"] = as_json
     with failures(as_json=as_json):
+        if context.invoked_subcommand is not None:
+            _refuse_before(context.invoked_subcommand, [name for name, is_given in given.items() if is_given])
+            return
         from app.client.client import Client
 
         with Client(required_server(server)) as client:
@@ -44,6 +47,17 @@ def units(
             sys.stdout.write(json.dumps(found) + "\n")
             return
         _print_libraries(found, Console(markup=False, highlight=False))
+
+
+def _refuse_before(command: str, options: Sequence[str]) -> None:
+    """Raises RequestError for options that stand before the name of a command, which would not see them."""
+    if options:
+        raise RequestError(
+            f"options of `tessera units {command}` come after its name",
+            code="invalid_request",
+            actual=" ".join(options),
+            hint=f"tessera units {command} {' '.join(options)} ...",
+        )
 
 
 @cli.command()
@@ -100,18 +114,23 @@ def pull(
     """Copy the units that your compilations used from a service into a folder; `tessera package --units` uses them."""
     with failures(as_json=as_json):
         from app.client.client import Client
+        from app.client.errors import ServiceError
         from app.units.unit_folder import UnitFolder
         from compiler.shapes.unit_bundle import decode_bundle
 
-        into, size = UnitFolder(folder), 0
+        into, sizes = UnitFolder(folder), []
         with Client(required_server(server)) as client:
-            found = client.units(op=op, profile=profile)
-            for one in found:
-                data = client.unit_bundle(one["id"])
+            for one in client.units(op=op, profile=profile):
+                try:
+                    data = client.unit_bundle(one["id"])
+                except ServiceError as error:
+                    if error.code == "unknown_units":  # it left the cache after it was listed
+                        continue
+                    raise
                 key, _ = decode_bundle(data)
                 into.write(key, data)
-                size += len(data)
-        _say(as_json, f"pulled into {printable(str(folder), 200)}", len(found), size)
+                sizes.append(len(data))
+        _say(as_json, f"pulled into {printable(str(folder), 200)}", sizes)
 
 
 @cli.command()
@@ -121,15 +140,16 @@ def push(folder: FolderArgument, server: ServerOption = None, as_json: JsonFlag 
         from app.client.client import Client
         from app.units.unit_folder import UnitFolder
 
-        found = UnitFolder(folder).libraries()
+        sizes = []
         with Client(required_server(server)) as client:
-            for library, data in found:
+            for library, data in UnitFolder(folder).libraries():
                 client.push_units(library, data)
-        _say(as_json, f"pushed from {printable(str(folder), 200)}", len(found), sum(len(data) for _, data in found))
+                sizes.append(len(data))
+        _say(as_json, f"pushed from {printable(str(folder), 200)}", sizes)
 
 
-def _say(as_json: bool, what: str, libraries: int, size_bytes: int) -> None:
+def _say(as_json: bool, what: str, sizes: Sequence[int]) -> None:
     if as_json:
-        sys.stdout.write(json.dumps({"libraries": libraries, "bytes": size_bytes}) + "\n")
+        sys.stdout.write(json.dumps({"libraries": len(sizes), "bytes": sum(sizes)}) + "\n")
     else:
-        sys.stdout.write(f"{libraries} libraries, {size_bytes:,} bytes, {what}\n")
+        sys.stdout.write(f"{len(sizes)} libraries, {sum(sizes):,} bytes, {what}\n")

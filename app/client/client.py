@@ -37,6 +37,8 @@ _CHUNK_BYTES = 1024 * 1024
 _RECONNECTS = 30
 # For how long a request is sent again that the service refuses because of too many.
 _PATIENCE_S = 60.0
+# A service builds pushed units again, in two minutes at most, before it answers.
+_UNITS_TIMEOUT_S = 150.0
 
 
 class AsyncClient:
@@ -389,7 +391,8 @@ class AsyncClient:
     async def push_units(self, library: str, data: bytes) -> None:
         """Brings a library of shape units; the service builds it again, and keeps it if it is equal."""
         path = f"/v1/units/{quote(library, safe='')}"
-        await self._request("PUT", path, content=data, headers={"Content-Type": "application/octet-stream"})
+        headers = {"Content-Type": "application/octet-stream"}
+        await self._request("PUT", path, content=data, headers=headers, timeout=_UNITS_TIMEOUT_S)
 
     async def unit_statistics(self) -> dict[str, Any]:
         """Sums over the libraries of shape units that your compilations used, by op, as plain values."""
@@ -671,7 +674,8 @@ class _Pieces:
 def _wait_s(answer: httpx.Response, waited_s: float) -> float | None:
     """After how long a request may be sent again that was refused because of too many; None if that is no use."""
     after = answer.headers.get("retry-after", "")
-    if answer.status_code != HTTPStatus.TOO_MANY_REQUESTS or not after.isdecimal():
+    is_busy = answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE and _problem(answer).code == "busy"
+    if not (is_busy or answer.status_code == HTTPStatus.TOO_MANY_REQUESTS) or not after.isdecimal():
         return None
     wait_s = max(1.0, float(after))
     return wait_s if waited_s + wait_s <= _PATIENCE_S else None

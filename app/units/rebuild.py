@@ -20,6 +20,7 @@ from compiler.profile import Profile, parse_profile, profile_json
 
 # The libraries that are built again at one time, and what one may take.
 AT_ONCE: Final = 1
+_ARGUMENTS: Final = ("-m", "app.units.rebuild")
 _LIMIT_BYTES: Final = 1 << 30
 _LIMIT_S: Final = 120
 _HINT: Final = "Compile a model that uses these units: workers have other limits"
@@ -38,7 +39,7 @@ def rebuilt_bundle(library: bytes, profile: Profile, makers: BoundedSemaphore) -
     try:
         given = profile_json(profile)
         done = subprocess.run(
-            [sys.executable, "-m", "app.units.rebuild"],
+            [sys.executable, *_ARGUMENTS],
             input=_LENGTH.pack(len(given)) + given + library,
             capture_output=True,
             check=False,

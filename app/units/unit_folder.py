@@ -73,10 +73,15 @@ class UnitFolder:
         """At once: two commands may build the same, and write the same."""
         yield True
 
-    def libraries(self) -> list[tuple[str, bytes]]:
-        """The bundles of the folder by the ids of their libraries."""
-        found = (_NAME.fullmatch(one.name) for one in sorted(self.path.iterdir())) if self.path.is_dir() else iter(())
-        return [(match["id"], (self.path / match.string).read_bytes()) for match in found if match is not None]
+    def libraries(self) -> Iterator[tuple[str, bytes]]:
+        """The bundles of the folder by the ids of their libraries, one at a time.
+
+        Raises OSError for a folder that is none.
+        """
+        for match in [_NAME.fullmatch(one.name) for one in sorted(self.path.iterdir())]:
+            data = None if match is None else self.bundle(match["id"])
+            if match is not None and data is not None:
+                yield match["id"], data
 
     def write(self, library: str, bundle: bytes) -> None:
         """Write a bundle under the key of its library."""

@@ -119,7 +119,7 @@ def test_the_package_command_uses_a_folder_and_adds_to_it(tmp_path: Path) -> Non
         assert answer.exit_code == 0, answer.output
         assert json.loads(answer.stdout)["bytes"] > 0
     assert (tmp_path / "a.tsp").read_bytes() == (tmp_path / "b.tsp").read_bytes()
-    assert UnitFolder(units).libraries()
+    assert list(UnitFolder(units).libraries())
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def test_a_run_of_a_model_with_ranges_adds_its_units_to_the_folder(files: Files,
     ranges = [word for name in "nhw" for word in ("--set", f'dims.{name}={{"min":1,"max":20}}')]
     answer = asked("run", files.model, "--profile", "edge4", *ranges, "--shape", "x:1x3x4x4", "--units", tmp_path)
     assert answer.exit_code == 0, answer.output
-    assert UnitFolder(tmp_path).libraries() == UnitFolder(files.units).libraries()
+    assert list(UnitFolder(tmp_path).libraries()) == list(UnitFolder(files.units).libraries())
 
 
 def test_the_loader_finds_units_in_the_folder_that_is_named(files: Files, tmp_path: Path) -> None:

@@ -16,3 +16,17 @@ def test_lists_of_a_service_need_one(words: list[str]) -> None:
     assert answer.exit_code == 2
     problem = json.loads(answer.stderr)
     assert (problem["code"], problem["limit"]) == ("invalid_request", "--server URL")
+
+
+@pytest.mark.parametrize("words", [["pull", "here"], ["push", "here"], ["statistics"]])
+def test_options_before_a_command_are_refused_not_ignored(words: list[str]) -> None:
+    answer = CliRunner().invoke(cli, ["units", "--server", "http://localhost:1", "--json", *words])
+    assert answer.exit_code == 2
+    problem = json.loads(answer.stderr)
+    assert problem["actual"] == "--server --json"
+    assert words[0] in problem["hint"]
+
+
+def test_a_folder_that_is_none_cannot_be_pushed() -> None:
+    answer = CliRunner().invoke(cli, ["units", "push", "none-such", "--server", "http://localhost:1", "--json"])
+    assert (answer.exit_code, json.loads(answer.stderr)["code"]) == (2, "file_error")

@@ -19,7 +19,7 @@ from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
 from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
 from tests.service.harness import Api, new_key
-from tests.service.models import images
+from tests.service.models import attention, images
 from tests.service.test_tables import RANGES, packaged, tables
 from tests.small_loader import load, written_loader
 
@@ -239,6 +239,57 @@ def test_units_that_are_pushed_are_built_again(service: EmbeddedService) -> None
     assert bob.http.put(path, content=changed, headers=binary).json()["code"] == "units_differ"
     for one in (ann, bob):
         one.http.close()
+
+
+def test_commands_list_units_and_tables_and_carry_units_to_another_owner(
+    service: EmbeddedService, tmp_path: Path
+) -> None:
+    ann, bob = (new_key(service, f"commands-{name}") for name in ("ann", "bob"))
+    api = Api(service.url, ann)
+    model, _ = packaged(api, named("command"), dims=ranges("command"))
+    tables(api, model, "x:2x3x12x14")
+    api.http.close()
+
+    def said(key: str, *words: str, code: int = 0) -> Any:
+        env = {"TESSERA_KEY": key}
+        plain = CliRunner().invoke(cli, [*words, "--server", service.url], env=env)
+        answer = CliRunner().invoke(cli, [*words, "--server", service.url, "--json"], env=env)
+        assert (plain.exit_code, answer.exit_code) == (code, code), answer.output
+        assert "Traceback" not in plain.output + answer.output
+        return json.loads(answer.stderr if code else answer.stdout), plain.output
+
+    (library,), shown = said(ann, "units")
+    assert "Conv+Relu" in shown
+    assert library["signature"][:12] in shown
+    assert said(ann, "units", "--op", "Conv+Relu", "--profile", "edge4")[0] == [library]
+    assert said(ann, "units", "--op", "Relu")[0] == []
+    assert said(ann, "units", "--profile", "nonesuch", code=2)[0]["code"] == "unknown_profile"
+    sums, shown = said(ann, "units", "statistics")
+    assert sums["units"] == len(library["units"])
+    assert "Conv+Relu" in shown
+    (shape,), shown = said(ann, "table", "--list", "--profile", "edge4")
+    assert (shape["model"], len(shape["tables"])) == (model, 1)
+    assert "command_h=12" in shown
+    assert said(ann, "table", model, "--list", "--shape", "x:2x3x12x14")[0][0]["dims"] == shape["dims"]
+    assert said(ann, "table", "0" * 64, "--list", code=2)[0]["code"] == "unknown_model"
+    pulled, shown = said(ann, "units", "pull", str(tmp_path))
+    (file,) = tmp_path.iterdir()
+    assert pulled == {"libraries": 1, "bytes": file.stat().st_size}
+    assert "1 libraries" in shown
+    assert said(bob, "units")[0] == []
+    assert said(bob, "units", "push", str(tmp_path))[0] == pulled
+    assert [one["id"] for one in said(bob, "units")[0]] == [library["id"]]
+    file.write_bytes(file.read_bytes()[:-1])
+    assert said(bob, "units", "push", str(tmp_path), code=2)[0]["code"] == "invalid_units"
+
+
+def test_lists_of_tables_go_on_past_models_that_do_not_take_the_shape(service: EmbeddedService) -> None:
+    api = Api(service.url, new_key(service, "past"))
+    of_words, _ = packaged(api, attention(), dims={"t": {"min": 1, "max": 24}})
+    assert listed(api, "tables", shape="x:25x8") == []
+    refused = api.http.get("/v1/tables", params={"shape": "x:25x8", "model": of_words})
+    assert (refused.status_code, refused.json()["code"]) == (422, "extent_out_of_range")
+    api.http.close()
 
 
 def test_a_loader_alone_runs_with_units_that_were_pulled(service: EmbeddedService, tmp_path: Path) -> None:
