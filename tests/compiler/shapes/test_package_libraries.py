@@ -211,7 +211,6 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "names are a list": lambda m: m["libraries"][0].update(names=[]),
     "no ops": lambda m: m["libraries"][0].update(ops=[]),
     "other ops": lambda m: m["libraries"][0].update(ops=[10**9]),
-    "library of other ops": swapped,
 }
 
 
@@ -221,6 +220,13 @@ def test_a_hostile_manifest_is_refused(name: str) -> None:
     refused = error_of(lambda: read_package(memoryview(wrong), units=made().units))
     assert isinstance(refused, ExecutableError)
     assert refused.section == "manifest"
+
+
+def test_a_library_of_other_ops_than_the_routines_is_refused() -> None:
+    wrong = changed(swapped)
+    refused = error_of(lambda: read_package(memoryview(wrong), units=made().units))
+    assert isinstance(refused, ExecutableError)
+    assert "is for other ops" in refused.message
 
 
 def test_a_library_of_another_profile_than_the_packages_is_refused() -> None:
