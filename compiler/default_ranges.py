@@ -2,8 +2,9 @@
 
 The model is imported at single extents, again and again. The first extents at which it is one are the point to start
 from; from there every dimension is widened alone: in the smallest step that the model allows, down to the least
-extent, up to 8 along the first axis of inputs (the batch) and 256 elsewhere. All ranges together are narrowed again
-while import decides differently within them, or the tensors at the maxima take more than 64 MiB.
+extent at which no tensor is empty, up to 8 along the first axis of inputs (the batch) and 256 elsewhere. Where import
+decides differently within these ranges, each is narrowed alone, then all together. So are they while the tensors at the
+maxima take more than 64 MiB.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from compiler.frontend.validate import ValidateModel
 from compiler.ir.graph import Graph
 from compiler.options import DimRange, Options
 from compiler.pipeline import SilentObserver, run_passes
+from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.declared import declared_inputs
 from compiler.shapes.extents import Range
-from compiler.shapes.instance import refuse_what_is_at_maxima
 
 # The largest extents of default ranges: along the first axis of inputs, which is the batch, and along others.
 MOST_OF_BATCH: Final = 8
@@ -52,7 +53,7 @@ def with_default_ranges(source: ModelSource, options: Options) -> Options:
         model, _ = run_passes((ValidateModel(),), model, SilentObserver())
     except TesseraError:  # the compilation meets and names it
         return options
-    found = _Search(model=model, is_batch=is_batch).ranges()
+    found = _Search(source=source, model=model, is_batch=is_batch).ranges()
     return msgspec.structs.replace(options, dims={name: _option(one) for name, one in found.items()})
 
 
@@ -80,17 +81,20 @@ def _option(one: Range) -> int | DimRange:
 class _Search:
     """Looks for extents at which a model is one; `known` remembers what was tried."""
 
+    source: ModelSource
     model: OnnxModel
     is_batch: Mapping[str, bool]
-    known: dict[tuple[int, ...], bool] = field(default_factory=dict)
+    known: dict[tuple[int, ...], frozenset[str] | None] = field(default_factory=dict)
 
     def ranges(self) -> dict[str, Range]:
         """The ranges by dimension; nothing where no extents to start from are found."""
         starts = ({name: 1 if batch else extent for name, batch in self.is_batch.items()} for extent in _STARTS)
-        base = next((dims for dims in starts if self._is_model(dims)), None)
+        base = next((dims for dims in starts if self._empty(dims) is not None), None)
         if base is None:
             return {}
         found = {name: self._widest(name, base) for name in base}
+        if not self._holds(found):  # one that may not vary takes no other down with it
+            found = {name: self._alone(found[name], name, base) for name in base}
         while not self._holds(found) and any(one.low < one.high for one in found.values()):
             found = {name: _nearer(one, base[name]) for name, one in found.items()}
         while self._bytes(found) > MOST_BYTES and any(one.high > base[name] for name, one in found.items()):
@@ -101,10 +105,12 @@ class _Search:
 
     def _widest(self, name: str, base: Mapping[str, int]) -> Range:
         """How far one dimension may go while the others stay."""
-        start = base[name]
+        start, always_empty = base[name], self._empty(base)
+        assert always_empty is not None
 
         def is_one(extent: int) -> bool:
-            return extent >= 1 and self._is_model({**base, name: extent})
+            empty = self._empty({**base, name: extent}) if extent >= 1 else None
+            return empty is not None and empty <= always_empty
 
         step = next(
             (
@@ -122,38 +128,57 @@ class _Search:
         up = _farthest((most - start) // step, lambda count: is_one(start + count * step))
         return Range(low=start - down * step, high=start + up * step, step=step)
 
+    def _alone(self, widest: Range, name: str, base: Mapping[str, int]) -> Range:
+        """How far one dimension may vary within a range while the others stay."""
+        points = {other: Range(low=extent, high=extent) for other, extent in base.items()}
+        start, step = base[name], widest.step
+
+        def holds(down: int, up: int) -> bool:
+            return self._holds({**points, name: Range(low=start - down * step, high=start + up * step, step=step)})
+
+        down = _farthest((start - widest.low) // step, lambda count: holds(count, 0))
+        up = _farthest((widest.high - start) // step, lambda count: holds(down, count))
+        return Range(low=start - down * step, high=start + up * step, step=step)
+
     def _holds(self, ranges: Mapping[str, Range]) -> bool:
-        """Whether import decides everything for all extents of the ranges."""
-        graph = self._imported({n: one.low for n, one in ranges.items()}, {n: one.high for n, one in ranges.items()})
-        if graph is None:
-            return False
+        """Whether a compilation for the ranges finds that import decides everything for all their extents."""
+        options = Options(dims={name: _option(one) for name, one in ranges.items()})
+
+        def import_at(dims: Mapping[str, int]) -> Graph:
+            return self._import(dims, dims, options.plain)
+
         try:
-            refuse_what_is_at_maxima(graph)
+            graph = self._import(options.minima, options.maxima, options.plain)
+            CheckExtents(source=self.source, options=options, import_at=import_at).run(graph)
         except TesseraError:
             return False
         return True
 
     def _bytes(self, ranges: Mapping[str, Range]) -> int:
-        highest = {name: one.high for name, one in ranges.items()}
-        graph = self._imported(highest, highest)
+        graph = self._imported({name: one.high for name, one in ranges.items()})
         if graph is None:
             return 0
         made = (tensor for tensor in graph.tensors.values() if tensor.constant is None and tensor.is_known)
         return sum(tensor.size_bytes for tensor in made)
 
-    def _is_model(self, dims: Mapping[str, int]) -> bool:
+    def _empty(self, dims: Mapping[str, int]) -> frozenset[str] | None:
+        """The tensors without elements at single extents; None where the model is none."""
         key = tuple(dims[name] for name in sorted(dims))
         if key not in self.known:
-            self.known[key] = self._imported(dims, dims) is not None
+            graph = self._imported(dims)
+            tensors = () if graph is None else (one for one in graph.tensors.values() if one.is_known)
+            self.known[key] = None if graph is None else frozenset(one.name for one in tensors if 0 in one.shape)
         return self.known[key]
 
-    def _imported(self, minima: Mapping[str, int], maxima: Mapping[str, int]) -> Graph | None:
-        plain = frozenset(name for name, most in maxima.items() if minima[name] == most)
-        lower = LowerModel(dims=dict(maxima), minima=dict(minima), plain=plain)
+    def _imported(self, dims: Mapping[str, int]) -> Graph | None:
         try:
-            graph, _ = run_passes((lower,), self.model, SilentObserver())
+            return self._import(dims, dims, frozenset(dims))
         except TesseraError:  # the model is none at these extents
             return None
+
+    def _import(self, minima: Mapping[str, int], maxima: Mapping[str, int], plain: frozenset[str]) -> Graph:
+        lower = LowerModel(dims=dict(maxima), minima=dict(minima), plain=plain)
+        graph, _ = run_passes((lower,), self.model, SilentObserver())
         assert isinstance(graph, Graph)
         return graph
 

@@ -39,6 +39,34 @@ def test_a_window_says_the_least_extent() -> None:
     assert (found["h"], found["w"]) == ((5, 256, 1), (5, 256, 1))
 
 
+def test_a_compilation_takes_the_least_extents() -> None:
+    """Of one column the smaller half has none, and a window larger than its map is another one."""
+    model = Model()
+    x = model.input([4, "t"], "x")
+    least, most = model.nodes_out("Split", [x], ["least", "most"], axis=1, num_outputs=2)
+    model.output(model.relu(least))
+    model.output(model.relu(most))
+    model.opset = 18
+    found = ranges(model)["t"]
+    assert isinstance(found, tuple)
+    assert found[0] >= 2
+    pooled = Model()
+    y = pooled.input([1, 3, "h", "w"], "x")
+    pooled.output(pooled.node("MaxPool", [y], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1))
+    assert ranges(pooled) == {"h": (3, 256, 1), "w": (3, 256, 1)}
+    assert compile_shapes(pooled.data(), builtin_profile("edge4")).has_default_ranges
+
+
+def test_a_dimension_that_may_not_vary_leaves_the_others_their_ranges() -> None:
+    """Rows and columns that are halved and doubled again are the same where they are even, which import cannot tell."""
+    model = Model()
+    x = model.input(["n", 3, "h", "w"], "x")
+    half = model.conv(x, 3, 4, stride=2)
+    back = model.node("ConvTranspose", [half, model.weight(4, 3, 2, 2)], strides=[2, 2])
+    model.output(model.node("Add", [back, x]))
+    assert ranges(model) == {"n": (1, 8, 1), "h": 64, "w": 64}
+
+
 def test_weights_of_a_classifier_fix_the_image() -> None:
     """Of all extents only 32 gives as many features as the last matrix takes."""
     model = Model()
