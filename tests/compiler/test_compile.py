@@ -22,7 +22,7 @@ from compiler.ir.graph import Graph, Op, Tensor
 from compiler.options import Options, parse_options
 from compiler.pipeline import SilentObserver, build_pipeline, run_passes
 from compiler.plan import Plan, plan_json, report_json
-from compiler.profile import builtin_profile
+from compiler.profile import Profile, builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.program.executable import write
 from tests.compiler.partition.graphs import convolutions, stationary
@@ -293,15 +293,24 @@ def test_a_profile_on_which_nothing_fits_names_op_needed_and_available() -> None
     assert available <= 64
 
 
-@pytest.mark.parametrize(("clock", "bandwidth"), [(1e18, 1e-3), (1e-3, 1e18)])
-def test_the_fastest_and_the_slowest_rates_that_a_profile_may_have_are_planned_and_simulated(
-    clock: float, bandwidth: float
-) -> None:
-    """PROF-4: what is no fault of the profile does not end in one of ours."""
+def rated(clock: float, bandwidth: float) -> Profile:
     values = profile_values("manycore2x64")
     values["clock_hz"] = clock
     values["dram"]["bandwidth_bytes_per_s"] = bandwidth
-    found = compile_model(network().data(), profile_from_values(values))
+    return profile_from_values(values)
+
+
+def test_rates_below_what_ticks_tell_are_refused_by_name() -> None:
+    """PROF-4: what is no fault of the profile does not end in one of ours."""
+    with pytest.raises(LimitError, match="the rate of the DRAM is too low to be simulated") as caught:
+        compile_model(network().data(), rated(1e18, 1e-3))
+    assert caught.value.limit == "6.1e-05 bytes per cycle"
+    assert "Raise the rate" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("clock", "bandwidth"), [(1e18, 6.2e13), (1e-3, 1e18)])
+def test_the_fastest_and_the_slowest_rates_that_can_be_simulated_are_planned(clock: float, bandwidth: float) -> None:
+    found = compile_model(network().data(), rated(clock, bandwidth))
     assert found.plan.totals.latency_s >= found.plan.totals.latency_bound_s > 0
     assert plan_json(found.plan)
     assert report_json(found.report)

@@ -190,12 +190,13 @@ def test_a_table_made_beforehand_is_a_hit_when_it_is_first_asked_for(api: Api) -
     assert [dict(one.dims) for one in package.tables] == [shape]
 
 
-def test_where_there_is_no_package_the_hint_says_how_to_get_one(api: Api, images_model: str) -> None:
+def test_where_there_is_no_package_the_hint_says_how_to_get_one(api: Api) -> None:
     never = ask(api, api.upload(conv_chain(1)), "x:1x8x32x32")
     assert (never.status_code, never.json()["code"]) == (404, "no_package")
     assert "option tables=[{}]" in never.json()["hint"]
-    assert ask(api, images_model, "x:1x3x9x9", profile="cluster4x4").json()["code"] == "no_package"
-    assert ask(api, images_model, "x:1x3x9x9", profile="nowhere").json()["code"] == "unknown_profile"
+    elsewhere, _ = packaged(api, images(11))
+    assert ask(api, elsewhere, "x:1x3x9x9", profile="cluster4x4").json()["code"] == "no_package"
+    assert ask(api, elsewhere, "x:1x3x9x9", profile="nowhere").json()["code"] == "unknown_profile"
     for unknown in ("0" * 64, "no-digest"):
         answer = ask(api, unknown, "x:1x3x9x9")
         assert (answer.status_code, answer.json()["code"]) == (404, "unknown_model")
