@@ -64,8 +64,10 @@ def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Itera
             signal.setitimer(signal.ITIMER_REAL, time_limit_s, _AGAIN_S)
         yield
     except Exception as error:
-        is_short = memory_limit_bytes is not None and _ran_short(error)
+        # what the handler itself does takes memory too
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        is_short = memory_limit_bytes is not None and _ran_short(error, limit)
         if not is_short and not isinstance(error, MemoryError):
             raise
         raise LimitError(
@@ -80,8 +82,8 @@ def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Itera
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def _ran_short(error: Exception) -> bool:
-    """True if an error other than MemoryError comes from a lack of memory.
+def _ran_short(error: Exception, limit_bytes: int) -> bool:
+    """True if an error other than MemoryError, met under this limit of the address space, comes from a lack of memory.
 
     This is so for a library that cannot be mapped, and for any failure with next to no free address space, except our
     own error types other than InternalError.
@@ -91,7 +93,7 @@ def _ran_short(error: Exception) -> bool:
         return getattr(error, "errno", None) == errno.ENOMEM or any(words in said for words in _UNMAPPED)
     if isinstance(error, TesseraError) and not isinstance(error, InternalError):
         return False
-    return resource.getrlimit(resource.RLIMIT_AS)[0] - _address_space_bytes() < _NOTHING_BYTES
+    return limit_bytes - _address_space_bytes() < _NOTHING_BYTES
 
 
 def _address_space_bytes() -> int:
