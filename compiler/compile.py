@@ -102,7 +102,7 @@ def compile_model(
 ) -> Compilation:
     """Compile an ONNX model for an accelerator.
 
-    Free dimensions of which option `dims` says nothing get default ranges (`default_ranges.py`), and the plan is for
+    Without option `dims` free dimensions get default ranges (`default_ranges.py`), and the plan is for
     their maxima. `model` is the file's bytes, or a source over a buffer that the caller has opened or memory-mapped.
     With `pictures` the tiling of every group is drawn too. `announce` is called with the plan as soon as it is known
     (`provisional`: times are estimates), long before programs, values and simulated times are. Address tables that

@@ -30,7 +30,8 @@ _LENGTH: Final = struct.Struct("<I")
 def rebuilt_bundle(library: bytes, profile: Profile, makers: BoundedSemaphore) -> bytes:
     """The bundle that this server makes for what a library value says it is for.
 
-    Raises RequestError for a routine that is none, UnavailableError if others are at it, LimitError beyond a limit.
+    Raises RequestError for values of which no routine can be made, UnavailableError while others are built, LimitError
+    beyond a limit.
     """
     if not makers.acquire(blocking=False):
         raise UnavailableError(

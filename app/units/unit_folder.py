@@ -76,7 +76,7 @@ class UnitFolder:
     def libraries(self) -> Iterator[tuple[str, bytes]]:
         """The bundles of the folder by the ids of their libraries, one at a time.
 
-        Raises OSError for a folder that is none.
+        Raises OSError where there is no such folder.
         """
         for match in [_NAME.fullmatch(one.name) for one in sorted(self.path.iterdir())]:
             data = None if match is None else self.bundle(match["id"])

@@ -1,7 +1,7 @@
-"""The time that the calls of a table take on all cores, each of which has its own (SHAPE-6).
+"""The cycles of a table on several cores: each core makes its own calls, the slowest core decides (SHAPE-6).
 
 A core brings what its next call reads and stores what its last one made while it computes: a call takes the longer of
-the two. What its first call reads and its last one makes hides behind nothing. The core that is ready last decides.
+the two. What its first call reads and its last one makes hides behind nothing.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _work(entries: Entries, units: UnitSet, cost: CallCost) -> Floats:
 
 
 def _moves(entries: Entries, cost: CallCost, first: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Cycles of what each call brings that does not lie in its core yet, and of what it stores."""
+    """Cycles of the loads of each call, without operands that its core holds already, and of its stores."""
     place = np.argsort(entries.orders, axis=1)
     loads = np.zeros(len(first))
     stores = np.zeros(len(first))

@@ -38,7 +38,7 @@ _TAIL: Final = 10
 MAX_UNITS: Final = 40
 # Dimensions that a library is chosen for.
 _SAMPLES: Final = 96
-# Dimensions of which both ends are looked at.
+# Of so many dimensions, the widest, the minimum and the maximum are tried in all combinations.
 _MAX_CORNERS: Final = 4
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Protocol, overload
+from typing import Any, Final, Protocol
 
 from compiler.errors import RequestError, printable
 from compiler.ir.graph import Graph
@@ -15,7 +15,7 @@ from compiler.shapes.records import whole_numbers
 from compiler.shapes.routine import Routine
 from compiler.shapes.unit_bundle import decode_bundle
 from compiler.shapes.unit_encoding import DamagedUnitError, StoredLibrary, decode_library, library_of
-from compiler.shapes.unit_library import Library, LibraryUse, UnitBuffers, bound
+from compiler.shapes.unit_library import LazyBuffers, Library, LibraryUse, UnitBuffers, bound
 from compiler.shapes.unit_records import buffer_values, buffers_of, cost_of, cost_values
 from compiler.shapes.units import UnitSet
 from compiler.unit_key import library_id_of, library_key_of
@@ -184,29 +184,14 @@ def _own_library(values: Mapping[str, Any], numbers: memoryview) -> Library:
         tiles=tiles,
         loaders=int(values["loaders"]),
         summed=tuple(map(str, values["summed"])),
-        buffers=_Buffers(units),
+        buffers=_buffers(units),
         cost=cost_of(values["cost"], numbers),
     )
 
 
-class _Buffers(Sequence[UnitBuffers]):
-    """The buffers of units, each read when it is asked for: tables need none, and most of a manifest are these."""
+def _buffers(units: Sequence[Mapping[str, Any]]) -> LazyBuffers:
+    def read(number: int) -> UnitBuffers:
+        unit = units[number]
+        return buffers_of(unit["buffers"], unit["activation_bytes"], unit["weight_bytes"])
 
-    def __init__(self, units: Sequence[Mapping[str, Any]]) -> None:
-        self._units = units
-        self._known: dict[int, UnitBuffers] = {}
-
-    def __len__(self) -> int:
-        return len(self._units)
-
-    @overload
-    def __getitem__(self, index: int) -> UnitBuffers: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[UnitBuffers]: ...
-    def __getitem__(self, index: int | slice) -> UnitBuffers | Sequence[UnitBuffers]:
-        if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
-        if index not in self._known:
-            unit = self._units[index]
-            self._known[index] = buffers_of(unit["buffers"], unit["activation_bytes"], unit["weight_bytes"])
-        return self._known[index]
+    return LazyBuffers(len(units), read)

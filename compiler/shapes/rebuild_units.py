@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from compiler.errors import RequestError, TesseraError
 from compiler.ops import OP_KINDS
 from compiler.profile.load import profile_digest
 from compiler.profile.schema import Profile
 from compiler.shapes.canonical_routine import canonical_routine, is_described
 from compiler.shapes.extents import Range
+from compiler.shapes.package import MEANINGLESS
 from compiler.shapes.records import graph_of, whole_numbers
 from compiler.shapes.shared_libraries import Candidate, library_values
 from compiler.shapes.unit_encoding import StoredLibrary
-
-# What nonsense that passed its checksum may end in.
-_MEANINGLESS: Final = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 
 
 def rebuilt(library: StoredLibrary, profile: Profile) -> dict[str, bytes]:
     """What the compiler itself makes of the routine, size and profile that a library says it is for, by key.
 
-    Raises RequestError for a routine that is none.
+    Raises RequestError for values of which no routine can be made.
     """
     header = library.header
     try:
@@ -39,7 +27,7 @@ def rebuilt(library: StoredLibrary, profile: Profile) -> dict[str, bytes]:
             for name, (low, high, step) in ((name, whole_numbers(one)) for name, one in header["ranges"].items())
         }
         if any(op.kind not in OP_KINDS for op in graph.ops) or any(one.low < 1 for one in ranges.values()):
-            raise ValueError("an op or a range that is none")
+            raise ValueError("an unknown op, or a range below 1")
         routine = canonical_routine(graph, range(len(graph.ops)), ranges, header["in_place"])
         if not is_described(routine) or library.about.profile != profile_digest(profile):
             raise ValueError("a routine or a profile that its key does not describe")
@@ -47,7 +35,7 @@ def rebuilt(library: StoredLibrary, profile: Profile) -> dict[str, bytes]:
             if (routine.signature, sized.text) == (library.about.signature, library.about.size):
                 return library_values(Candidate(sized=sized, about=library.about), profile)
         raise ValueError("a routine of another signature or size")
-    except (TesseraError, *_MEANINGLESS) as error:
+    except (TesseraError, *MEANINGLESS) as error:
         raise RequestError(
             "the units are for a routine that this version of the compiler does not know",
             code="invalid_units",

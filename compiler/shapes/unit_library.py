@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import overload
@@ -32,19 +32,19 @@ class UnitBuffers:
     weight_bytes: int
 
 
-class RenamedBuffers(Sequence[UnitBuffers]):
-    """The buffers of units under other names of tensors, each renamed when it is first asked for.
+class LazyBuffers(Sequence[UnitBuffers]):
+    """The buffers of so many units, each made by its number when it is first asked for.
 
-    Tables need no buffers, and most of what a package says are these.
+    Tables need no buffers, and buffers are most of what a package holds beside its constants.
     """
 
-    def __init__(self, buffers: Sequence[UnitBuffers], names: Mapping[str, str]) -> None:
-        self._buffers = buffers
-        self._names = names
+    def __init__(self, count: int, make: Callable[[int], UnitBuffers]) -> None:
+        self._count = count
+        self._make = make
         self._known: dict[int, UnitBuffers] = {}
 
     def __len__(self) -> int:
-        return len(self._buffers)
+        return self._count
 
     @overload
     def __getitem__(self, index: int) -> UnitBuffers: ...
@@ -52,12 +52,21 @@ class RenamedBuffers(Sequence[UnitBuffers]):
     def __getitem__(self, index: slice) -> Sequence[UnitBuffers]: ...
     def __getitem__(self, index: int | slice) -> UnitBuffers | Sequence[UnitBuffers]:
         if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
-        if index not in self._known:
-            found = self._buffers[index]
-            placed = {self._names[name]: one for name, one in found.placed.items()}
-            self._known[index] = replace(found, placed=MappingProxyType(placed))
-        return self._known[index]
+            return [self[one] for one in range(*index.indices(self._count))]
+        number = range(self._count)[index]
+        if number not in self._known:
+            self._known[number] = self._make(number)
+        return self._known[number]
+
+
+def renamed_buffers(buffers: Sequence[UnitBuffers], names: Mapping[str, str]) -> LazyBuffers:
+    """The buffers of units under other names of tensors."""
+
+    def renamed(number: int) -> UnitBuffers:
+        found = buffers[number]
+        return replace(found, placed=MappingProxyType({names[name]: one for name, one in found.placed.items()}))
+
+    return LazyBuffers(len(buffers), renamed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +100,6 @@ def bound(library: Library, ops: tuple[int, ...], use: LibraryUse) -> Library:
     return replace(
         library,
         routine=Routine(ops=ops, tiled=library.routine.tiled),
-        buffers=RenamedBuffers(library.buffers, use.names),
+        buffers=renamed_buffers(library.buffers, use.names),
         summed=tuple(use.dims[name] for name in library.summed),
     )
