@@ -1,9 +1,9 @@
 """Which shapes the units of a model serve, also beyond the ranges that it was compiled for (SHAPE-9, SHAPE-4).
 
-Units are per tile: a longer result takes more calls. What must not be longer than when the units were made is what one
-call takes as a whole (axes that no table divides, dimensions that are summed over), and constants of which there are no
-more elements, or no more room on chips with stationary weights. Buffers are laid out for what tiles need within the
-ranges; beyond them some units may be too small.
+Units are per tile: a longer result takes more calls. Three things set a limit. A call computes axes that no table
+divides, and dimensions that it sums over, as a whole: they must not exceed the extents that the units were made for. A
+constant has no more elements than the model gives it, nor more room than it has on a chip with stationary weights. And
+buffers hold what tiles need within the ranges: beyond them some units may be too small.
 """
 
 from __future__ import annotations
