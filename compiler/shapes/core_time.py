@@ -6,7 +6,7 @@ the two. What its first call reads and its last one makes hides behind nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,23 +14,26 @@ from numpy.typing import NDArray
 
 from compiler.errors import LimitError
 from compiler.shapes.cost import CallCost, Floats
-from compiler.shapes.table import Entries, Ints, ShapeTable, expand
+from compiler.shapes.table import Ints, ShapeTable, call_order
 from compiler.shapes.tails import TailMode
 from compiler.shapes.units import UnitSet
 
-# Calls that are priced one by one: 10 ms for as many.
+# Calls that are priced one by one: some milliseconds for as many.
 MAX_CALLS: Final = 50_000
 # As plain numbers: numpy compares them in a tenth of the time.
 _FULL_RANGE: Final = int(TailMode.FULL_RANGE)
 _TAIL_RANGE: Final = int(TailMode.TAIL_RANGE)
 
 
-def owners(lengths: Ints, cores: int) -> Ints:
-    """Which core makes each call, [call]: neighbours together, about as much work for each. `lengths`: [call, axis]."""
-    work = lengths.prod(axis=1).astype(np.float64)
-    done = np.cumsum(work)
-    middle = done - work / 2
-    found: Ints = np.minimum((middle / done[-1:] * cores).astype(np.int64), cores - 1)
+def owners(volumes: Ints, cores: int) -> Ints:
+    """Which core makes each call, [call]: neighbours together, about as much work for each. `volumes`: elements."""
+    work = volumes.astype(np.float64)
+    done = work.cumsum()
+    work *= -0.5
+    work += done  # the middle of each call
+    work /= done[-1:]
+    work *= cores
+    found: Ints = np.minimum(work.astype(np.int64), cores - 1)
     return found
 
 
@@ -42,69 +45,93 @@ def on_cores(table: ShapeTable, units: UnitSet, cost: CallCost, cores: int, load
     """
     if not len(table.runs):
         return table
-    if table.calls > MAX_CALLS:
+    calls = table.calls
+    if calls > MAX_CALLS:
         raise LimitError(
             "too many calls to price one by one",
             stage="shapes",
             op_type=table.signature,
-            actual=table.calls,
+            actual=calls,
             limit=MAX_CALLS,
         )
-    entries = expand(table)
-    slowest = float(_core_cycles(entries, owners(entries.lengths, cores), units, cost).max())
-    return replace(table, cost_cycles=slowest * cores + cost.once_cycles * min(len(entries.units), loaders))
+    slowest = float(_core_cycles(table, _RunCycles.of(table, units, cost), cores).max())
+    return replace(table, cost_cycles=slowest * cores + cost.once_cycles * min(calls, loaders))
 
 
 def waiting_share(table: ShapeTable, units: UnitSet, cost: CallCost, cores: int) -> float:
     """Which part of the cores' time is lost: they wait for the slowest, or compute what lies outside the tensor."""
     if not table.cost_cycles:
         return 0.0
-    entries = expand(table)
-    cycles = _core_cycles(entries, owners(entries.lengths, cores), units, cost)
+    of_runs = _RunCycles.of(table, units, cost)
+    cycles = _core_cycles(table, of_runs, cores)
     if not cycles.any():  # all is moved once
         return 0.0
-    inside = entries.lengths.prod(axis=1).sum() / _computed(entries, units, _ranged(entries)).prod(axis=1).sum()
+    counts = table.runs["count"].prod(axis=1)
+    inside = float((counts * of_runs.volumes).sum() / (counts * of_runs.computed.prod(axis=1)).sum())
     return 1.0 - float(cycles.sum() / (cycles.max() * cores) * inside)
 
 
-def _core_cycles(entries: Entries, owner: Ints, units: UnitSet, cost: CallCost) -> Floats:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _RunCycles:
+    """What a call of each run takes: [run].
+
+    `volumes`: elements inside the tensor. `computed`: lengths computed, inside it or not, [run, axis]. `loads`: cycles
+    of what comes with a call by the outermost loop that moves on with it, [run, loop]; for the first call of a core, for
+    which everything comes, in the last column.
+    """
+
+    volumes: Ints
+    computed: Ints
+    work: Floats
+    loads: Floats
+    stores: Floats
+
+    @classmethod
+    def of(cls, table: ShapeTable, units: UnitSet, cost: CallCost) -> _RunCycles:
+        runs, rank = table.runs, len(table.shape)
+        lengths, modes = runs["length"][:, :rank], runs["mode"][:, :rank]
+        ranged = (modes == _FULL_RANGE) | (modes == _TAIL_RANGE)
+        computed = np.where(ranged, lengths, units.extents[runs["unit"]])
+        loads, stores = _moves(lengths, runs["order"][:, :rank].argsort(axis=1), cost)
+        return cls(
+            volumes=lengths.prod(axis=1),
+            computed=computed,
+            work=_work(computed, ranged, cost),
+            loads=loads,
+            stores=stores,
+        )
+
+
+def _core_cycles(table: ShapeTable, of_runs: _RunCycles, cores: int) -> Floats:
     """Cycles of each core that has calls."""
+    runs, fresh = call_order(table)
+    owner = owners(of_runs.volumes[runs], cores)
     # calls of a core follow each other; another unit has its buffers where those of the one before lie
-    begins = np.empty(len(owner), dtype=np.bool_)
-    begins[0] = True
-    np.not_equal(owner[1:], owner[:-1], out=begins[1:])
-    first = begins.copy()
-    first[1:] |= entries.units[1:] != entries.units[:-1]
-    loads, stores = _moves(entries, cost, first)
+    first = np.empty(len(owner), dtype=np.bool_)
+    first[0] = True
+    np.not_equal(owner[1:], owner[:-1], out=first[1:])
+    begins = first.nonzero()[0]
+    if len(table.runs) > 1:
+        units = table.runs["unit"][runs]
+        first[1:] |= units[1:] != units[:-1]
+    fresh[first] = of_runs.loads.shape[1] - 1
+    loads, stores = of_runs.loads[runs, fresh], of_runs.stores[runs]
     # beside a call goes what the next one reads, and what the one before it made, unless either stands alone
-    goes_on = ~first[1:]
+    alone = first[1:]
+    goes_on = ~alone
     beside = np.zeros(len(owner))
     beside[:-1] = loads[1:] * goes_on
     beside[1:] += stores[:-1] * goes_on
-    cycles = np.maximum(_work(entries, units, cost), beside)
+    cycles = np.maximum(of_runs.work[runs], beside)
     cycles += loads * first
-    cycles[:-1] += stores[:-1] * first[1:]
+    cycles[:-1] += stores[:-1] * alone
     cycles[-1] += stores[-1]
-    found: Floats = np.add.reduceat(cycles, np.flatnonzero(begins))
+    found: Floats = np.add.reduceat(cycles, begins)
     return found
 
 
-def _ranged(entries: Entries) -> NDArray[np.bool_]:
-    """The axes of each call whose length is given with it."""
-    found: NDArray[np.bool_] = (entries.modes == _FULL_RANGE) | (entries.modes == _TAIL_RANGE)
-    return found
-
-
-def _computed(entries: Entries, units: UnitSet, ranged: NDArray[np.bool_]) -> Ints:
-    """The lengths that each call computes, inside the tensor or not."""
-    found: Ints = np.where(ranged, entries.lengths, units.extents[entries.units])
-    return found
-
-
-def _work(entries: Entries, units: UnitSet, cost: CallCost) -> Floats:
-    """Cycles of each call, transfers apart."""
-    ranged = _ranged(entries)
-    computed = _computed(entries, units, ranged)
+def _work(computed: Ints, ranged: NDArray[np.bool_], cost: CallCost) -> Floats:
+    """Cycles of a call of each run, transfers apart."""
     cycles: Floats = cost.compute_cycles * cost.compute[0][computed[:, 0]]
     for axis in range(1, len(cost.compute)):
         cycles *= cost.compute[axis][computed[:, axis]]
@@ -114,11 +141,15 @@ def _work(entries: Entries, units: UnitSet, cost: CallCost) -> Floats:
     return cycles
 
 
-def _moves(entries: Entries, cost: CallCost, first: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Cycles of the loads of each call, without operands that its core holds already, and of its stores."""
-    place = np.argsort(entries.orders, axis=1)
-    loads = np.zeros(len(first))
-    stores = np.zeros(len(first))
+def _moves(lengths: Ints, places: Ints, cost: CallCost) -> tuple[Floats, Floats]:
+    """Cycles of the loads of a call of each run, [run, loop that moves on], and of its stores, [run].
+
+    `places`: the loop of each axis. An operand comes where its deepest axis moves on, or one outside of it.
+    """
+    count, rank = lengths.shape
+    loops = np.arange(rank)
+    loads = np.zeros((count, rank + 1))
+    stores = np.zeros(count)
     for operand in cost.operands:
         axes = operand.axes
         if not axes:
@@ -127,11 +158,12 @@ def _moves(entries: Entries, cost: CallCost, first: NDArray[np.bool_]) -> tuple[
         for axis in axes:
             factor = operand.factors[axis]
             assert factor is not None
-            cycles = cycles * factor[entries.lengths[:, axis]]
+            cycles = cycles * factor[lengths[:, axis]]
         cycles += operand.start_cycles
         if operand is cost.operands[-1]:
             stores = cycles
         else:
-            deepest = place[:, axes[0]] if len(axes) == 1 else place[:, list(axes)].max(axis=1)
-            loads += np.where(first | (entries.fresh <= deepest), cycles, 0.0)
+            deepest = places[:, axes[0]] if len(axes) == 1 else places[:, list(axes)].max(axis=1)
+            loads[:, :rank] += np.where(loops <= deepest[:, None], cycles[:, None], 0.0)
+            loads[:, rank] += cycles
     return loads, stores

@@ -11,7 +11,7 @@ all calls along them: it lies in the core until its box changes. The result depe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -32,11 +32,11 @@ class OperandCost:
     start_cycles: float
     move_cycles: float
     factors: tuple[Floats | None, ...]
+    axes: tuple[int, ...] = field(init=False)
+    """The axes that the box depends on."""
 
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """The axes that the box depends on."""
-        return tuple(axis for axis, factor in enumerate(self.factors) if factor is not None)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes", tuple(axis for axis, one in enumerate(self.factors) if one is not None))
 
     def cycles(self, moved: Sequence[int]) -> float:
         """Cycles of one transfer of a box of these lengths."""

@@ -188,7 +188,7 @@ class _RoutineLowering:
         """Emit the calls, dealt to the cores; by place what the next routine comes after."""
         boxes = self.geometry.boxes(self.calls.starts, self.calls.lengths)
         ranges = {name: np.stack([begin, end], axis=2).tolist() for name, (begin, end) in boxes.items()}
-        owner = owners(self.calls.lengths, self.profile.cores)
+        owner = owners(self.calls.lengths.prod(axis=1), self.profile.cores)
         dealt = [np.flatnonzero(owner == core).tolist() for core in range(self.profile.cores)]
         dealt = self._side_by_side(dealt, ranges)
         cores = [self._core(number) if rows else _Core(number, {}) for number, rows in enumerate(dealt)]

@@ -8,6 +8,8 @@ kinds of pieces, whatever the shape.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Final, Literal, TypeAlias
@@ -93,35 +95,67 @@ class Entries:
     fresh: Ints
 
 
-def expand(table: ShapeTable) -> Entries:
-    """The calls one by one; raises LimitError for more than `MAX_CALLS`."""
-    runs, rank = table.runs, len(table.shape)
+def call_order(table: ShapeTable) -> tuple[Ints, Ints]:
+    """All calls in call order: the run that each comes from, and the outermost loop that moves on with it.
+
+    Raises LimitError for more than `MAX_CALLS`, TableError where runs share loops that are not the same.
+    """
     if table.calls > MAX_CALLS:
         raise LimitError(
             "too many calls to list", stage="shapes", op_type=table.signature, actual=table.calls, limit=MAX_CALLS
         )
-    along_axes = runs["count"][:, :rank]
-    counts = along_axes.prod(axis=1)
-    numbers = np.arange(len(runs))
-    owner = np.repeat(numbers, counts)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = np.array(_CallOrder.of(table).codes(0, len(table.runs), 0), dtype=np.int64)
+    runs = found // len(table.shape)
+    return runs, found - runs * len(table.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _CallOrder:
+    """Calls as numbers: run times rank, plus loop. Arrays are repeated and joined, not their elements one by one."""
+
+    table: ShapeTable
+    shared: Sequence[int]
+    turns: Sequence[Sequence[int]]
+
+    @classmethod
+    def of(cls, table: ShapeTable) -> _CallOrder:
+        runs, rank = table.runs, len(table.shape)
+        orders, counts = runs["order"].tolist(), runs["count"].tolist()
+        turns = [[count[axis] for axis in order[:rank]] for order, count in zip(orders, counts, strict=True)]
+        return cls(table=table, shared=runs["shared"].tolist(), turns=turns)
+
+    def codes(self, begin: int, end: int, loop: int) -> array[int]:
+        """The calls of the runs from `begin` to `end` in one turn of the loops outside `loop`, which they share."""
+        rank = len(self.table.shape)
+        found = array("q")
+        while begin < end:
+            count, after = self.turns[begin][loop], begin + 1
+            while after < end and self.shared[after] > loop:
+                if self.turns[after][loop] != count:
+                    raise _wrong(self.table, "a run shares loops that are not the same", count, "equal loops", after)
+                after += 1
+            inner = self.codes(begin, after, loop + 1) if loop + 1 < rank else array("q", (0,))
+            inner[0] = begin * rank + loop
+            found += inner * count
+            begin = after
+        return found
+
+
+def expand(table: ShapeTable) -> Entries:
+    """The calls one by one; raises as `call_order`."""
+    runs, rank = table.runs, len(table.shape)
+    owner, fresh = call_order(table)
+    counts = np.bincount(owner, minlength=len(runs))
+    # the calls of one run are turns of its own loops, one after another, whatever stands between them
+    place = np.empty_like(owner)
+    place[np.argsort(owner, kind="stable")] = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     order = runs["order"][:, :rank].astype(np.int64)
-    by_loop = along_axes[numbers[:, None], order]
-    turns = np.empty((len(owner), rank), dtype=np.int64)
+    by_loop = np.take_along_axis(runs["count"][:, :rank], order, axis=1)
+    along = np.empty((len(owner), rank), dtype=np.int64)
+    calls = np.arange(len(owner))
     for loop in reversed(range(rank)):
-        place, turns[:, loop] = np.divmod(place, by_loop[owner, loop])
-    keys = np.empty((len(owner), 2 * rank), dtype=np.int64)
-    for loop in range(rank):
-        # the run that begins the block of runs which turn this loop together
-        keys[:, 2 * loop] = _first_of_block(runs["shared"], loop)[owner]
-        keys[:, 2 * loop + 1] = turns[:, loop]
-    sequence = np.lexsort(keys.T[::-1])
-    owner, turns, keys = owner[sequence], turns[sequence], keys[sequence]
-    fresh = np.zeros(len(owner), dtype=np.int64)
-    if len(owner) > 1:
-        fresh[1:] = (keys[1:] != keys[:-1]).argmax(axis=1) // 2
-    along = np.empty_like(turns)
-    along[np.arange(len(owner))[:, None], order[owner]] = turns
+        place, turn = np.divmod(place, by_loop[owner, loop])
+        along[calls, order[owner, loop]] = turn
     return Entries(
         runs=owner,
         units=runs["unit"][owner].astype(np.int64),
@@ -131,12 +165,6 @@ def expand(table: ShapeTable) -> Entries:
         orders=runs["order"][owner, :rank],
         fresh=fresh,
     )
-
-
-def _first_of_block(shared: NDArray[np.uint8], loop: int) -> Ints:
-    """Per run the first run of those that turn the loops up to `loop` together with it."""
-    begins = np.where(shared <= loop, np.arange(len(shared)), 0)
-    return np.maximum.accumulate(begins) if len(begins) else begins
 
 
 def check_cover(table: ShapeTable) -> None:
