@@ -7,10 +7,10 @@ the two. What its first call reads and its last one makes hides behind nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from math import prod
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compiler.errors import LimitError
 from compiler.shapes.cost import CallCost, Floats
@@ -20,9 +20,8 @@ from compiler.shapes.units import UnitSet
 
 # Calls that are priced one by one: some milliseconds for as many.
 MAX_CALLS: Final = 50_000
-# As plain numbers: numpy compares them in a tenth of the time.
-_FULL_RANGE: Final = int(TailMode.FULL_RANGE)
-_TAIL_RANGE: Final = int(TailMode.TAIL_RANGE)
+# As plain numbers: what is asked of an enumeration takes ten times as long.
+_RANGED: Final = tuple(int(mode) for mode in TailMode if mode.is_ranged)
 
 
 def owners(volumes: Ints, cores: int) -> Ints:
@@ -67,7 +66,7 @@ def waiting_share(table: ShapeTable, units: UnitSet, cost: CallCost, cores: int)
     if not cycles.any():  # all is moved once
         return 0.0
     counts = table.runs["count"].prod(axis=1)
-    inside = float((counts * of_runs.volumes).sum() / (counts * of_runs.computed.prod(axis=1)).sum())
+    inside = float((counts * of_runs.volumes).sum() / (counts * of_runs.computed).sum())
     return 1.0 - float(cycles.sum() / (cycles.max() * cores) * inside)
 
 
@@ -75,9 +74,8 @@ def waiting_share(table: ShapeTable, units: UnitSet, cost: CallCost, cores: int)
 class _RunCycles:
     """What a call of each run takes: [run].
 
-    `volumes`: elements inside the tensor. `computed`: lengths computed, inside it or not, [run, axis]. `loads`: cycles
-    of what comes with a call by the outermost loop that moves on with it, [run, loop]; for the first call of a core, for
-    which everything comes, in the last column.
+    `volumes`: elements inside the tensor; `computed`: inside it or not. `loads`: cycles of what comes with a call by the
+    outermost loop that moves on with it, [run, loop]; in the last column all that comes with the first call of a core.
     """
 
     volumes: Ints
@@ -89,16 +87,31 @@ class _RunCycles:
     @classmethod
     def of(cls, table: ShapeTable, units: UnitSet, cost: CallCost) -> _RunCycles:
         runs, rank = table.runs, len(table.shape)
-        lengths, modes = runs["length"][:, :rank], runs["mode"][:, :rank]
-        ranged = (modes == _FULL_RANGE) | (modes == _TAIL_RANGE)
-        computed = np.where(ranged, lengths, units.extents[runs["unit"]])
-        loads, stores = _moves(lengths, runs["order"][:, :rank].argsort(axis=1), cost)
+        *read, result = [operand for operand in cost.operands if operand.axes]
+        lists = [runs[name].tolist() for name in ("unit", "length", "mode", "order")]
+        volumes, sizes, work, loads, stores = [], [], [], [], []
+        for unit, length, mode, order in zip(*lists, strict=True):
+            lengths, extents = length[:rank], units.extents[unit].tolist()
+            ranged = [one in _RANGED for one in mode[:rank]]
+            computed = [one if given else extent for one, given, extent in zip(lengths, ranged, extents, strict=True)]
+            volumes.append(prod(lengths))
+            sizes.append(prod(computed))
+            work.append(cost.work_cycles(computed, sum(ranged)))
+            # what an operand takes comes where its deepest axis moves on, or one outside of it
+            by_loop = [0.0] * (rank + 1)
+            for operand in read:
+                cycles = operand.cycles(lengths)
+                for loop in range(1 + max(order.index(axis) for axis in operand.axes)):
+                    by_loop[loop] += cycles
+                by_loop[rank] += cycles
+            loads.append(by_loop)
+            stores.append(result.cycles(lengths))
         return cls(
-            volumes=lengths.prod(axis=1),
-            computed=computed,
-            work=_work(computed, ranged, cost),
-            loads=loads,
-            stores=stores,
+            volumes=np.array(volumes),
+            computed=np.array(sizes),
+            work=np.array(work),
+            loads=np.array(loads),
+            stores=np.array(stores),
         )
 
 
@@ -128,42 +141,3 @@ def _core_cycles(table: ShapeTable, of_runs: _RunCycles, cores: int) -> Floats:
     cycles[-1] += stores[-1]
     found: Floats = np.add.reduceat(cycles, begins)
     return found
-
-
-def _work(computed: Ints, ranged: NDArray[np.bool_], cost: CallCost) -> Floats:
-    """Cycles of a call of each run, transfers apart."""
-    cycles: Floats = cost.compute_cycles * cost.compute[0][computed[:, 0]]
-    for axis in range(1, len(cost.compute)):
-        cycles *= cost.compute[axis][computed[:, axis]]
-    cycles += cost.call_cycles
-    if cost.variable_cycles:
-        cycles += cost.variable_cycles * ranged.sum(axis=1)
-    return cycles
-
-
-def _moves(lengths: Ints, places: Ints, cost: CallCost) -> tuple[Floats, Floats]:
-    """Cycles of the loads of a call of each run, [run, loop that moves on], and of its stores, [run].
-
-    `places`: the loop of each axis. An operand comes where its deepest axis moves on, or one outside of it.
-    """
-    count, rank = lengths.shape
-    loops = np.arange(rank)
-    loads = np.zeros((count, rank + 1))
-    stores = np.zeros(count)
-    for operand in cost.operands:
-        axes = operand.axes
-        if not axes:
-            continue
-        cycles: Any = operand.move_cycles
-        for axis in axes:
-            factor = operand.factors[axis]
-            assert factor is not None
-            cycles = cycles * factor[lengths[:, axis]]
-        cycles += operand.start_cycles
-        if operand is cost.operands[-1]:
-            stores = cycles
-        else:
-            deepest = places[:, axes[0]] if len(axes) == 1 else places[:, list(axes)].max(axis=1)
-            loads[:, :rank] += np.where(loops <= deepest[:, None], cycles[:, None], 0.0)
-            loads[:, rank] += cycles
-    return loads, stores

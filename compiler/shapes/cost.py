@@ -43,7 +43,7 @@ class OperandCost:
         amount = self.move_cycles
         for factor, length in zip(self.factors, moved, strict=True):
             if factor is not None:
-                amount *= float(factor[length])
+                amount *= factor.item(length)
         return self.start_cycles + amount
 
 
@@ -122,7 +122,7 @@ class CallCost:
         """The call itself, transfers apart, on a box of the computed lengths."""
         amount = self.compute_cycles
         for factor, length in zip(self.compute, computed, strict=True):
-            amount *= float(factor[length])
+            amount *= factor.item(length)
         return self.call_cycles + self.variable_cycles * variable_axes + amount
 
     def at(self, whole: Mapping[int, int]) -> CallCost:
