@@ -158,11 +158,11 @@ def served(opened: OpenPackage, asked: Asked, table: StoredTable, simple: Stored
     """
     library = opened.model.libraries[asked.routine]
     shape = tuple(asked.problem[axis] for axis in library.routine.tiled)
-    cost = opened.model.cost_at(asked.routine, asked.problem)
-    found = clipped(restored(table, library.units), library.units, cost, shape)
+    found = clipped(restored(table, library.units), library.units, shape)
     runs, cycles = stored_runs(found), simple.cycles
     if runs != simple.runs:
         try:
+            cost = opened.model.chooser(asked.routine, asked.problem).cost
             cycles = on_cores(found, library.units, cost, opened.model.cores, library.loaders).cost_cycles
         except LimitError:
             return None

@@ -6,107 +6,94 @@ A smaller shape keeps of each part the pieces that lie inside, and of the one th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 
 from compiler.errors import RequestError
-from compiler.shapes.cost import CallCost
 from compiler.shapes.table import RUN, ShapeTable
 from compiler.shapes.tails import TailMode, ranged_mode
 from compiler.shapes.units import MAX_TILED_AXES, UnitSet
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """Equal pieces along an axis; `clipped`: shorter than in the table that was clipped."""
-
-    start: int
-    length: int
-    count: int
-    clipped: bool
+# Start, length and count of equal pieces along an axis, and whether they are shorter than in the table.
+_Piece = tuple[int, int, int, bool]
+# Mode, start, length, stride, count, low and high along an axis that the tensor does not have.
+_UNUSED: Final = (int(TailMode.EXACT), 0, 1, 0, 1, 1, 1)
 
 
-_Cuts = Mapping[int, _Piece]
-
-
-def clipped(table: ShapeTable, units: UnitSet, cost: CallCost, shape: tuple[int, ...]) -> ShapeTable:
-    """The table for a shape that is nowhere larger than its own, with what it costs there.
+def clipped(table: ShapeTable, units: UnitSet, shape: tuple[int, ...]) -> ShapeTable:
+    """The table for a shape that is nowhere larger than its own, without a cost: `on_cores` prices it.
 
     Clipped pieces have their length given to the unit where it accepts it, else the whole tile is computed. Raises
     RequestError for a larger or empty shape.
     """
     if len(shape) != len(table.shape) or not all(1 <= s <= m for s, m in zip(shape, table.shape, strict=True)):
         raise _refused(table, "a table serves shapes that are not larger than its own", shape, table.shape)
-    rows, cycles = _Clipping(table=table, units=units, cost=cost, shape=shape).slab(0, len(table.runs), {}, 0)
-    return replace(table, shape=shape, runs=np.array(rows, dtype=RUN), cost_cycles=cycles + cost.once_cycles)
+    names = ("unit", "shared", "order", "mode", "start", "length", "count")
+    clipping = _Clipping(
+        units=units, shape=shape, runs=list(zip(*(table.runs[name].tolist() for name in names), strict=True))
+    )
+    clipping.slab(0, len(table.runs), 0, 0)
+    return replace(table, shape=shape, runs=np.array(clipping.rows, dtype=RUN), cost_cycles=0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Clipping:
-    table: ShapeTable
-    units: UnitSet
-    cost: CallCost
-    shape: tuple[int, ...]
+    """What is left of runs (unit, shared loops, order, then per axis mode, start, length and count): rows of RUN.
 
-    def slab(self, begin: int, end: int, cuts: _Cuts, shared: int) -> tuple[list[tuple[Any, ...]], float]:
-        """What is left of the runs from `begin` to `end`, which share the loops of `cuts`: rows of RUN, and cycles.
+    `cuts`: the pieces, axis by axis, that the loops outside of the present one turn over.
+    """
+
+    units: UnitSet
+    shape: tuple[int, ...]
+    runs: Sequence[Any]
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    cuts: dict[int, _Piece] = field(default_factory=dict)
+
+    def slab(self, begin: int, end: int, depth: int, shared: int) -> None:
+        """Add what is left of the runs from `begin` to `end`, whose loops outside `depth` are shared.
 
         `shared`: loops that the first row shares with the row before it.
         """
-        depth = len(cuts)
         if depth == len(self.shape):
-            return self._call(begin, cuts, shared)
-        runs = self.table.runs
-        begins = [begin, *(run for run in range(begin + 1, end) if runs["shared"][run] <= depth), end]
-        rows: list[tuple[Any, ...]] = []
-        cycles = 0.0
-        for first, last in pairwise(begins):
-            axis = int(runs["order"][first, depth])
-            for piece in self._pieces(first, axis):
-                inside = {**cuts, axis: piece}
-                found, each = self.slab(first, last, inside, depth if rows else shared)
-                rows += found
-                cycles += piece.count * (each + self._moves(axis, inside))
-        return rows, cycles
+            self._call(begin, shared)
+            return
+        while begin < end:
+            after = begin + 1
+            while after < end and self.runs[after][1] > depth:
+                after += 1
+            axis = self.runs[begin][2][depth]
+            for piece in self._pieces(begin, axis):
+                self.cuts[axis] = piece
+                self.slab(begin, after, depth + 1, shared)
+                shared = depth
+            begin = after
 
     def _pieces(self, run: int, axis: int) -> list[_Piece]:
         """The pieces of a part that lie inside the shape, and the one that its end goes through."""
-        start, length, count = (int(self.table.runs[name][run, axis]) for name in ("start", "length", "count"))
+        _, _, _, _, starts, lengths, counts = self.runs[run]
+        start, length, count = starts[axis], lengths[axis], counts[axis]
         whole = min(count, max(0, (self.shape[axis] - start) // length))
         rest = self.shape[axis] - (start + whole * length)
-        pieces = [_Piece(start=start, length=length, count=whole, clipped=False)] if whole else []
+        pieces = [(start, length, whole, False)] if whole else []
         if whole < count and rest > 0:
-            pieces.append(_Piece(start=start + whole * length, length=rest, count=1, clipped=True))
+            pieces.append((start + whole * length, rest, 1, True))
         return pieces
 
-    def _moves(self, axis: int, cuts: _Cuts) -> float:
-        """Cycles of the operands the last of whose axes is cut now."""
-        lengths = [cuts[number].length if number in cuts else 0 for number in range(len(self.shape))]
-        return sum(
-            operand.cycles(lengths)
-            for operand in self.cost.operands
-            if axis in operand.axes and all(other in cuts for other in operand.axes)
-        )
-
-    def _call(self, run: int, cuts: _Cuts, shared: int) -> tuple[list[tuple[Any, ...]], float]:
-        row = self.table.runs[run]
-        unit = int(row["unit"])
-        by_axis, computed, given = [], [], 0
-        for axis in range(len(self.shape)):
-            piece, low, high = cuts[axis], int(self.units.lows[unit, axis]), int(self.units.extents[unit, axis])
-            mode = TailMode(int(row["mode"][axis]))
-            if piece.clipped:
-                mode = ranged_mode(low) if low <= piece.length else TailMode.DISCARD
-            given += mode.is_ranged
-            computed.append(piece.length if mode.is_ranged else high)
-            by_axis.append((int(mode), piece.start, piece.length, piece.length, piece.count, low, high))
-        by_axis += [(int(TailMode.EXACT), 0, 1, 0, 1, 1, 1)] * (MAX_TILED_AXES - len(by_axis))
-        rows = [(unit, shared, tuple(row["order"].tolist()), *zip(*by_axis, strict=True))]
-        return rows, self.cost.work_cycles(computed, given)
+    def _call(self, run: int, shared: int) -> None:
+        unit, _, order, modes, *_ = self.runs[run]
+        lows, highs = self.units.lows[unit].tolist(), self.units.extents[unit].tolist()
+        by_axis = []
+        for axis, (low, high) in enumerate(zip(lows, highs, strict=True)):
+            start, length, count, is_clipped = self.cuts[axis]
+            mode = modes[axis]
+            if is_clipped:
+                mode = int(ranged_mode(low) if low <= length else TailMode.DISCARD)
+            by_axis.append((mode, start, length, length, count, low, high))
+        by_axis += [_UNUSED] * (MAX_TILED_AXES - len(by_axis))
+        self.rows.append((unit, shared, order, *zip(*by_axis, strict=True)))
 
 
 def _refused(table: ShapeTable, message: str, actual: object, limit: Sequence[int] | str) -> RequestError:

@@ -74,8 +74,8 @@ def waiting_share(table: ShapeTable, units: UnitSet, cost: CallCost, cores: int)
 class _RunCycles:
     """What a call of each run takes: [run].
 
-    `volumes`: elements inside the tensor; `computed`: inside it or not. `loads`: cycles of what comes with a call by the
-    outermost loop that moves on with it, [run, loop]; in the last column all that comes with the first call of a core.
+    `volumes`: elements inside the tensor; `computed`: inside it or not. `loads`: cycles of what comes with a call by
+    the outermost loop that moves on with it, [run, loop]; in the last column what comes with the first call of a core.
     """
 
     volumes: Ints
@@ -87,7 +87,7 @@ class _RunCycles:
     @classmethod
     def of(cls, table: ShapeTable, units: UnitSet, cost: CallCost) -> _RunCycles:
         runs, rank = table.runs, len(table.shape)
-        *read, result = [operand for operand in cost.operands if operand.axes]
+        read, result = [operand for operand in cost.operands[:-1] if operand.axes], cost.operands[-1:]
         lists = [runs[name].tolist() for name in ("unit", "length", "mode", "order")]
         volumes, sizes, work, loads, stores = [], [], [], [], []
         for unit, length, mode, order in zip(*lists, strict=True):
@@ -105,7 +105,7 @@ class _RunCycles:
                     by_loop[loop] += cycles
                 by_loop[rank] += cycles
             loads.append(by_loop)
-            stores.append(result.cycles(lengths))
+            stores.append(sum(operand.cycles(lengths) for operand in result if operand.axes))
         return cls(
             volumes=np.array(volumes),
             computed=np.array(sizes),

@@ -32,14 +32,73 @@ _WORK: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pieces:
+    """One axis of a shape cut into pieces by each unit: what a grid's cost is multiplied from.
+
+    `sums`: per part of the cost, way and unit the sum over the pieces. `barred`: infinity for ways that cannot be,
+    [way, unit]; None where all can. `boxes`: per operand and unit the factor of the first piece, 1 without the axis.
+    """
+
+    length: int
+    sums: Floats
+    barred: Floats | None
+    boxes: Floats
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Axis:
-    """One axis of all units: factors by length, row by row, and at the units' own extents."""
+    """One axis of all units: factors by length, row by row, and at the units' own extents.
+
+    `last`: the pieces of the length that was asked for last. Most axes of a model have one length at all shapes.
+    """
 
     extents: NDArray[np.int64]
     lows: NDArray[np.int64]
     factors: Floats
     whole: Floats
+    boxes: Floats
     rows: NDArray[np.int64]
+    last: _Pieces | None = None
+
+    def pieces(self, length: int) -> _Pieces:
+        """An axis of this length; any thread may ask."""
+        found = self.last
+        if found is None or found.length != length:
+            found = self.last = self._cut(length)
+        return found
+
+    def _cut(self, length: int) -> _Pieces:
+        count, tail = np.divmod(length, self.extents)
+        has_tail = tail > 0
+        sums = np.empty((_COMPUTE + len(self.factors), _WAYS, len(count)))
+        sums[_ONE] = 1.0
+        sums[_PIECES] = count + has_tail
+        sums[_VARIABLE] = 0.0
+        sums[_VARIABLE, _RANGED] = has_tail
+        sums[_COMPUTE:] = self.factors[:, None, tail]
+        sums[_COMPUTE, _DISCARD] = self.whole[0] * has_tail
+        sums[_COMPUTE:] += (self.whole * count)[:, None]
+        refused = has_tail & (tail < self.lows)
+        barred: Floats | None = None
+        if refused.any():
+            barred = np.zeros((_WAYS, len(count)))
+            barred[_RANGED, refused] = np.inf
+        return _Pieces(
+            length=length,
+            sums=sums[self.rows],
+            barred=barred,
+            boxes=self.boxes[:, np.minimum(self.extents, length)],
+        )
+
+    def demanded(self, pieces: _Pieces, mode: TailMode) -> Floats:
+        """Infinity for ways that cannot be or are not the demanded one, [way, unit]."""
+        barred = np.zeros((_WAYS, len(self.extents))) if pieces.barred is None else pieces.barred.copy()
+        barred[:, (pieces.length % self.extents == 0) != (mode is TailMode.EXACT)] = np.inf
+        if mode is not TailMode.EXACT:
+            barred[_DISCARD if mode.is_ranged else _RANGED] = np.inf
+            if mode.is_ranged:
+                barred[:, (self.lows == 0) != (mode is TailMode.FULL_RANGE)] = np.inf
+        return barred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +111,7 @@ class SimpleChooser:
     move_weights: Floats
     work_shares: Floats
     work_weights: Floats
+    box_weights: tuple[float, Floats]
     cost: CallCost
     axes: tuple[_Axis, ...]
     cores: int | None = None
@@ -65,12 +125,16 @@ class SimpleChooser:
         known for the units' axes and extents.
         """
         check_costs(units, cost)
-        orders = tuple(permutations(range(units.rank)))
+        # orders in which the same is moved equally often cost the same: the first of them stands for all
+        distinct: dict[tuple[tuple[tuple[int, ...], int], ...], tuple[int, ...]] = {}
+        for order in permutations(range(units.rank)):
+            distinct.setdefault(tuple(_terms(cost, order)), order)
+        orders = tuple(distinct.values())
         terms: dict[tuple[int, ...], int] = {}
         entries = [
             (number, terms.setdefault(rows, len(terms)), amount)
-            for number, order in enumerate(orders)
-            for rows, amount in _terms(cost, order)
+            for number, parts in enumerate(distinct)
+            for rows, amount in parts
         ]
         amounts = _amounts(cost)
         shares = np.zeros((len(orders), len(terms), len(amounts)))
@@ -86,6 +150,7 @@ class SimpleChooser:
             move_weights=(shares @ amounts[_WORK:])[:, :, None],
             work_shares=work_shares,
             work_weights=(work_shares @ amounts[:_WORK])[:, None],
+            box_weights=_box_weights(cost),
             cost=cost,
             axes=tuple(_axis(units, cost, axis, rows[:, axis]) for axis in range(units.rank)),
             cores=cores,
@@ -99,6 +164,7 @@ class SimpleChooser:
             self,
             move_weights=(self.shares @ amounts[_WORK:])[:, :, None],
             work_weights=(self.work_shares @ amounts[:_WORK])[:, None],
+            box_weights=_box_weights(cost),
             cost=cost,
         )
 
@@ -160,9 +226,12 @@ class SimpleChooser:
 
     def _grid_table(self, shape: tuple[int, ...], costs: Floats, number: int) -> ShapeTable:
         """The table behind one of the costs."""
-        order, *ways, unit = np.unravel_index(number, costs.shape)
-        runs = _grid(self.units, int(unit), shape, self.orders[int(order)], tuple(map(int, ways)))
-        return self.priced(self._table(shape, runs, float(costs.flat[number])))
+        cycles = costs.item(number)
+        number, unit = divmod(number, costs.shape[-1])
+        order, way = divmod(number, _WAYS ** len(shape))
+        ways = tuple(way >> axis & 1 for axis in reversed(range(len(shape))))
+        runs = _grid(self.units, unit, shape, self.orders[order], ways)
+        return self.priced(self._table(shape, runs, cycles))
 
     def priced(self, table: ShapeTable) -> ShapeTable:
         """A table with the time that it takes on the cores."""
@@ -187,70 +256,30 @@ class SimpleChooser:
 
         With cores they are an estimate: of rounds of equal calls, in which transfers and work hide behind each other.
         """
-        rank, refused = len(shape), None
-        amounts: Floats | None = None
-        for axis, length in enumerate(shape):
-            sums, barred = self._sums(axis, length)
-            mode = None if modes is None else modes[axis]
-            if mode is not None:
-                self._demand(barred, axis, mode, length)
-            at = (slice(None), *(slice(None) if other == axis else None for other in range(rank)), slice(None))
-            amounts = sums[at] if amounts is None else amounts * sums[at]
-            refused = barred[at[1:]] if refused is None else refused + barred[at[1:]]
-        assert amounts is not None
-        assert refused is not None
+        cut = [axis.pieces(length) for axis, length in zip(self.axes, shape, strict=True)]
+        amounts, boxes = cut[0].sums, cut[0].boxes
+        for pieces in cut[1:]:
+            amounts = amounts[..., None, :] * pieces.sums.reshape(len(amounts), *(1,) * (amounts.ndim - 2), _WAYS, -1)
+            boxes = boxes * pieces.boxes
         flat, by_way = amounts.reshape(len(amounts), -1), amounts.shape[1:]
         moves: Floats = (self.move_weights * flat).sum(axis=1).reshape(len(self.orders), *by_way)
         work: Floats = (self.work_weights * flat).sum(axis=0).reshape(by_way)
         if self.cores is None:
-            return moves + work + (refused + self.cost.once_cycles)
-        calls = (-(-np.array(shape) // self.units.extents)).prod(axis=1)
-        rounds = np.maximum(moves, work) * idle_factor(calls, self.cores)
-        bare = self.cores * self._tile_moves(shape) + self.cost.once_cycles * np.minimum(calls, self.loaders)
-        costs: Floats = rounds + (refused + bare)
+            costs: Floats = moves + work + self.cost.once_cycles
+        else:
+            calls = flat[0, -len(self.units) :]  # the first term is the product of all pieces, the same in every way
+            starts, weights = self.box_weights
+            bare = self.cores * ((weights * boxes).sum(axis=0) + starts)
+            bare += self.cost.once_cycles * np.minimum(calls, self.loaders)
+            costs = np.maximum(moves, work)
+            costs *= idle_factor(calls, self.cores)
+            costs += bare
+        for number, (axis, pieces) in enumerate(zip(self.axes, cut, strict=True)):
+            mode = None if modes is None else modes[number]
+            barred = pieces.barred if mode is None else axis.demanded(pieces, mode)
+            if barred is not None:
+                costs += barred.reshape(_WAYS, *(1,) * (len(cut) - 1 - number), -1)
         return costs
-
-    def _tile_moves(self, shape: tuple[int, ...]) -> Floats:
-        """Per unit the cycles in which a core brings what its first call reads and stores what its last one made."""
-        total = np.zeros(len(self.units))
-        tiles = np.minimum(self.units.extents, shape)
-        for operand in self.cost.operands:
-            cycles: Any = operand.move_cycles
-            for axis, factor in enumerate(operand.factors):
-                if factor is not None:
-                    cycles = cycles * factor[tiles[:, axis]]
-            if operand.axes:
-                total += cycles + operand.start_cycles
-        return total
-
-    def _sums(self, axis: int, length: int) -> tuple[Floats, Floats]:
-        """Per part of the cost, way and unit the sum over an axis' pieces; and infinity for ways that cannot be."""
-        own = self.axes[axis]
-        count, tail = np.divmod(length, own.extents)
-        has_tail = tail > 0
-        sums = np.empty((_COMPUTE + len(own.factors), _WAYS, len(count)))
-        sums[_ONE] = 1.0
-        sums[_PIECES] = count + has_tail
-        sums[_VARIABLE] = 0.0
-        sums[_VARIABLE, _RANGED] = has_tail
-        clipped = own.factors[:, tail]
-        sums[_COMPUTE:, _RANGED] = clipped
-        sums[_COMPUTE:, _DISCARD] = clipped
-        sums[_COMPUTE, _DISCARD] = own.whole[0] * has_tail
-        sums[_COMPUTE:] += (own.whole * count)[:, None]
-        barred = np.zeros((_WAYS, len(count)))
-        barred[_RANGED, has_tail & (tail < own.lows)] = np.inf
-        return sums[own.rows], barred
-
-    def _demand(self, barred: Floats, axis: int, mode: TailMode, length: int) -> None:
-        """Bar what is not the demanded way."""
-        own = self.axes[axis]
-        barred[:, (length % own.extents == 0) != (mode is TailMode.EXACT)] = np.inf
-        if mode is TailMode.EXACT:
-            return
-        barred[_DISCARD if mode.is_ranged else _RANGED] = np.inf
-        if mode.is_ranged:
-            barred[:, (own.lows == 0) != (mode is TailMode.FULL_RANGE)] = np.inf
 
 
 def _by_grid(costs: Floats) -> Floats:
@@ -294,9 +323,23 @@ def _axis(units: UnitSet, cost: CallCost, axis: int, rows: NDArray[np.int64]) ->
         if table is not None:
             factors[row] = table[:longest]
     factors[:, 0] = 0.0
+    boxes = factors[1:].copy()
+    boxes[[operand.factors[axis] is None for operand in cost.operands]] = 1.0
     return _Axis(
-        extents=extents, lows=units.lows[:, axis].copy(), factors=factors, whole=factors[:, extents], rows=rows
+        extents=extents,
+        lows=units.lows[:, axis].copy(),
+        factors=factors,
+        whole=factors[:, extents],
+        boxes=boxes,
+        rows=rows,
     )
+
+
+def _box_weights(cost: CallCost) -> tuple[float, Floats]:
+    """What a core's first boxes cost: starts in all, and cycles by operand that its factors multiply, [operand, 1]."""
+    starts = sum(operand.start_cycles for operand in cost.operands if operand.axes)
+    weights = [operand.move_cycles if operand.axes else 0.0 for operand in cost.operands]
+    return starts, np.array(weights).reshape(-1, 1)
 
 
 def _amounts(cost: CallCost) -> Floats:
@@ -322,10 +365,8 @@ def _terms(cost: CallCost, order: tuple[int, ...]) -> list[tuple[tuple[int, ...]
 
 def _grid(units: UnitSet, unit: int, shape: tuple[int, ...], order: tuple[int, ...], ways: tuple[int, ...]) -> Runs:
     """The runs of one unit over a shape: the full pieces along each axis, and its tail."""
-    parts = [
-        _parts(axis, int(units.extents[unit, axis]), int(units.lows[unit, axis]), shape[axis], ways[axis])
-        for axis in order
-    ]
+    extents, lows = units.extents[unit].tolist(), units.lows[unit].tolist()
+    parts = [_parts(axis, extents[axis], lows[axis], shape[axis], ways[axis]) for axis in order]
     loops = (*order, *range(len(order), 4))
     rows = []
     last: tuple[_Part, ...] | None = None
