@@ -76,6 +76,7 @@ class Context:
     packages: OpenPackages
     opener: PackageOpener
     tables: TableLookup
+    table_counts: TableCounts
     table_bytes: redis.Redis
     builtin_digests: Mapping[str, str]
     gate: Gate
@@ -111,7 +112,7 @@ def create_context(settings: Settings) -> Context:
     broker_exchanges = SharedExchanges(settings.broker_url, API_PATIENCE_S)
     cache_exchanges = SharedExchanges(settings.cache_url, CACHE_PATIENCE_S)
     packages = OpenPackages(store, settings.open_packages)
-    counts = TableCounts(broker, settings)
+    table_counts = TableCounts(broker, settings)
     return Context(
         settings=settings,
         models=stores.models,
@@ -144,11 +145,12 @@ def create_context(settings: Settings) -> Context:
         tables=TableLookup(
             cache=TableCache(table_bytes, settings, losses),
             wanted=WantedTables(broker, identity),
-            counts=counts,
-            buckets=BucketChoice(client=broker, counts=counts, settings=settings),
+            counts=answer_counts,
+            buckets=BucketChoice(client=broker, counts=table_counts, settings=settings),
             pace=pace,
             settings=settings,
         ),
+        table_counts=table_counts,
         table_bytes=table_bytes,
         builtin_digests={name: profile_digest(builtin_profile(name)) for name in builtin_names()},
         gate=Gate(

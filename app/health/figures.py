@@ -108,7 +108,7 @@ class _Figures(Collector):
             name, *labels = counted.split(":")
             yield name, tuple(labels), float(count)
         context.answer_counts.send()
-        for counted, tables in context.tables.counts.totals().items():
+        for counted, tables in context.table_counts.totals().items():
             what, *labels = counted.split(":")
             if what in _OF_TABLES:
                 yield _OF_TABLES[what], tuple(labels), tables

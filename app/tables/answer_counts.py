@@ -1,4 +1,4 @@
-"""Counts answers for shapes that are given from memory, and sends the counts in batches (SHAPE-7)."""
+"""Counts answers for shapes, and sends the counts in batches: no answer waits for its own to be sent (SHAPE-7)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from app.tables.counts import REQUESTS, TableCounts, answered
-from app.tables.document import TablesDocument
+from app.tables.counts import TableCounts
 from app.tables.optimising_delay import Pace
 
 
@@ -31,17 +30,20 @@ class AnswerCounts:
         self._lock = threading.Lock()
         self._uncounted: Counter[_Answer] = Counter()
 
-    def counting(self, document: TablesDocument, owner: str) -> Callable[[], None]:
-        """What counts one more answer with the tables of a document, all of them found in the cache."""
-        counts = Counter(answered(routine.cache, routine.kind) for routine in document.routines)
-        counts[REQUESTS] = 1
-        extents = tuple(extent for _, extent in sorted(document.dims.items()))
-        answer = _Answer(owner=owner, package=document.package, extents=extents, counts=tuple(sorted(counts.items())))
+    def add(self, package: str, counts: Mapping[str, int], extents: tuple[int, ...], *, owner: str) -> None:
+        """Counts an answer for a shape, given by the package's dimensions by name."""
+        answer = _Answer(owner=owner, package=package, extents=extents, counts=tuple(sorted(counts.items())))
+        with self._lock:
+            self._uncounted[answer] += 1
+
+    def counting(
+        self, package: str, counts: Mapping[str, int], extents: tuple[int, ...], *, owner: str
+    ) -> Callable[[], None]:
+        """What counts one more answer that is given from memory."""
 
         def count() -> None:
             self._pace.asked()
-            with self._lock:
-                self._uncounted[answer] += 1
+            self.add(package, counts, extents, owner=owner)
 
         return count
 

@@ -50,8 +50,9 @@ class TableCache:
         self._lock_ms = round(settings.table_lock_s * 1000)
         self._optimise_ms = round(settings.optimise_lock_s * 1000)
         folder = resources.files("app.tables") / "scripts"
-        self._put, self._release, self._begin = (
-            client.register_script((folder / f"{name}.lua").read_text()) for name in ("put", "release", "begin")
+        self._claim, self._put, self._release, self._begin = (
+            client.register_script((folder / f"{name}.lua").read_text())
+            for name in ("claim", "put", "release", "begin")
         )
 
     def read(self, keys: Sequence[str]) -> dict[str, Entry]:
@@ -73,25 +74,27 @@ class TableCache:
 
         Other callers make the rest.
         """
-        pipeline = self._redis.pipeline(transaction=False)
-        for key in keys:
-            pipeline.set(simple_lock(key), token, nx=True, px=self._lock_ms)
-        # after the locks: another caller may have made a table between the caller's look and its lock
-        pipeline.mget(_read_keys(keys))
-        alone: list[Any] = [*([True] * len(keys)), [None] * (2 * len(keys))]
-        *locks, values = self._or(alone, pipeline.execute)
+        alone: list[list[Any]] = [[1] * len(keys), [None] * (2 * len(keys))]
+        places = [*map(simple_lock, keys), *_read_keys(keys)]
+        locks, values = self._or(alone, lambda: self._claim(keys=places, args=(token, self._lock_ms)))
         entries = _entries(keys, values)
         return {key: entries[key] for key, won in zip(keys, locks, strict=True) if won}
 
-    def put(self, tables: Mapping[str, StoredTable], found: Mapping[str, Entry], token: str) -> None:
-        """Stores tables, each in one step, and releases their simple locks.
+    def put(self, tables: Mapping[str, StoredTable], found: Mapping[str, Entry], token: str) -> list[str]:
+        """Stores tables, each in one step, releases their simple locks and marks better ones as requested.
 
-        A simple table never replaces an optimised one. `found` holds the earlier entries, which are replaced if they
-        were damaged.
+        Returns the keys of tables that are not final and of which nobody had requested an optimised one yet. A simple
+        table never replaces an optimised one. `found` holds the earlier entries, replaced if they were damaged.
         """
-        keys = [place for key in tables for place in (value_key(key), simple_lock(key))]
-        values = [part for key, table in tables.items() for part in (encoded(key, table), found[key].damaged)]
-        self._or(None, lambda: self._put(keys=keys, args=(self._keep_ms, token, *values)))
+        keys = [place for key in tables for place in (value_key(key), simple_lock(key), optimise_lock(key))]
+        values: list[bytes] = [
+            part
+            for key, table in tables.items()
+            for part in (encoded(key, table), found[key].damaged, b"" if table.settled else _ASKED)
+        ]
+        arguments: list[bytes | str | int] = [self._keep_ms, token, self._optimise_ms, *values]
+        asked = self._or([0] * len(tables), lambda: self._put(keys=keys, args=arguments))
+        return [key for key, is_new in zip(tables, asked, strict=True) if is_new]
 
     def release(self, keys: Sequence[str], token: str) -> None:
         """Releases the locks of tables that the caller does not make."""

@@ -30,6 +30,7 @@ def cached_tables(
 
     Raises NotFoundError for an unknown model or profile, RequestError for shapes that the model `model` does not take.
     """
+    context.answer_counts.send()
     wanted = None if profile is None else _digest_of(context, profile)
     if model is not None:
         chosen, following = [models.get(context, model)], None
@@ -63,7 +64,7 @@ def _of_package(
     context: Context, digest: str, model: Model, shapes: Sequence[str], *, is_named: bool
 ) -> list[CachedShape]:
     """The cached tables of a package for the shapes that are looked for, and how often the owner asked for these."""
-    counts = context.tables.counts.of(digest, MAX_SHAPES if shapes else _SHAPES, owner=context.owner.name).shapes
+    counts = context.table_counts.of(digest, MAX_SHAPES if shapes else _SHAPES, owner=context.owner.name).shapes
     # opening a package takes long, and puts another out of memory
     opened = _opened(context, digest) if shapes or counts else None
     if opened is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, get_args
 
 import msgspec
 
+from app.tables.counts import REQUESTS, answered
 from app.tables.lookup import Found, Hit
 from app.tables.open_packages import OpenPackage
 from app.tables.table_encoding import Kind, StoredRun
@@ -99,6 +101,16 @@ class TablesDocument(Part, frozen=True, kw_only=True):
     simple_cost_cycles: float
     optimised_cost_cycles: float | None
     routines: tuple[RoutineTable, ...]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What an answer with these tables counts as where they were found as they are."""
+        return Counter((REQUESTS, *(answered(routine.cache, routine.kind) for routine in self.routines)))
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The values of the dimensions, by name."""
+        return tuple(self.dims[name] for name in sorted(self.dims))
 
 
 def tables_document(opened: OpenPackage, dims: Mapping[str, int], found: Sequence[Found]) -> TablesDocument:

@@ -57,7 +57,9 @@ def get_tables(
     body = tables_json(document)
     answer = tagged(hashlib.sha256(body).hexdigest(), body, "private, no-cache")
     if basis is not None:
-        again = context.answer_counts.counting(document, context.owner.name)
+        again = context.answer_counts.counting(
+            document.package, document.counts, document.extents, owner=context.owner.name
+        )
         context.known.remember(request, context.owner.name, basis, answer, again)
     return unless_known(request, answer)
 

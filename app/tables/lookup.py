@@ -7,15 +7,16 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from app.settings import Settings
 from app.tables import simple_tables
+from app.tables.answer_counts import AnswerCounts
 from app.tables.buckets import BucketChoice, choice, served
 from app.tables.buckets import made as made_bucket
 from app.tables.cache import Entry, TableCache
 from app.tables.check_cached import fitting
-from app.tables.counts import REQUESTS, TableCounts, answered, made
+from app.tables.counts import REQUESTS, answered, made
 from app.tables.open_packages import Asked, OpenPackage
 from app.tables.optimising_delay import Pace
 from app.tables.request_queue import Wanted, WantedTables
@@ -36,13 +37,21 @@ class Found:
     table: StoredTable
 
 
+class _Made(NamedTuple):
+    """Tables that were missing; which of them were made here, and of these, whose optimised ones nobody had wanted."""
+
+    tables: dict[str, StoredTable]
+    here: list[str]
+    unwanted: list[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLookup:
     """The cache, the makers of missing tables, and the counts."""
 
     cache: TableCache
     wanted: WantedTables
-    counts: TableCounts
+    counts: AnswerCounts
     buckets: BucketChoice
     pace: Pace
     settings: Settings
@@ -58,18 +67,19 @@ class TableLookup:
         missing = [one for key, one in by_key.items() if key not in hits]
         from_buckets, simple, fresh = self._from_buckets(opened, dims, missing) if missing else ({}, {}, set())
         misses = [one for one in missing if one.key not in from_buckets]
-        made_here, count = self._made(opened, misses, simple) if misses else ({}, 0)
-        tables = hits | from_buckets | made_here
-        better = [one for key, one in by_key.items() if not tables[key].settled and not entries[key].asked]
-        self._want(opened, better)
+        new = self._made(opened, misses, simple) if misses else _Made({}, [], [])
+        tables = hits | from_buckets | new.tables
+        known = {key: one for key, one in entries.items() if key not in new.here}
+        unasked = [key for key, one in known.items() if not (one.asked or tables[key].settled)]
+        self._want(opened, [by_key[key] for key in (*new.unwanted, *(self.cache.ask(unasked) if unasked else ()))])
         caches: dict[str, Hit] = {
             **dict.fromkeys(hits, "hit"),
             **dict.fromkeys(from_buckets.keys() - fresh, "bucket-hit"),
         }
         found = tuple(Found(asked=one, cache=caches.get(one.key, "miss"), table=tables[one.key]) for one in asked)
         counted = Counter(answered(one.cache, one.table.kind) for one in found)
-        counted |= {REQUESTS: 1} | ({made("simple"): count} if count else {})
-        self.counts.add(opened.digest, counted, [dims[name] for name in sorted(dims)], owner=owner)
+        counted |= {REQUESTS: 1} | ({made("simple"): len(new.here)} if new.here else {})
+        self.counts.add(opened.digest, counted, tuple(dims[name] for name in sorted(dims)), owner=owner)
         return found
 
     def _from_buckets(
@@ -102,17 +112,14 @@ class TableLookup:
                     fresh.add(one.key)
         return tables, simple, fresh
 
-    def _made(
-        self, opened: OpenPackage, misses: Sequence[Asked], simple: Mapping[str, StoredTable]
-    ) -> tuple[dict[str, StoredTable], int]:
+    def _made(self, opened: OpenPackage, misses: Sequence[Asked], simple: Mapping[str, StoredTable]) -> _Made:
         """Makes missing tables, each under a lock or by waiting for the holder; without a lock if that takes too long.
 
-        `simple` holds those that this request has made already. Also returns the number of tables made and stored here.
+        `simple` holds those that this request has made already.
         """
         token = secrets.token_hex(8)
         by_key = {one.key: one for one in misses}
-        tables: dict[str, StoredTable] = {}
-        count = 0
+        tables, here, unwanted = dict[str, StoredTable](), list[str](), list[str]()
         give_up_at = time.monotonic() + 2 * self.settings.table_lock_s
         while left := [key for key in by_key if key not in tables]:
             patient = time.monotonic() < give_up_at
@@ -124,38 +131,29 @@ class TableLookup:
             present = _present(entries)  # another caller made them between our look and our lock
             self.cache.release(list(present), token)
             lacking = [by_key[key] for key in entries if key not in present]
-            tables |= present | self._stored(opened, lacking, entries, simple, token)
-            count += len(lacking)
-        return tables, count
+            fresh = self._fresh(opened, lacking, simple, token)
+            tables |= present | fresh
+            if fresh:
+                unwanted += self.cache.put(fresh, entries, token)
+                here += fresh
+        return _Made(tables, here, unwanted)
 
-    def _stored(
-        self,
-        opened: OpenPackage,
-        lacking: Sequence[Asked],
-        entries: Mapping[str, Entry],
-        simple: Mapping[str, StoredTable],
-        token: str,
+    def _fresh(
+        self, opened: OpenPackage, lacking: Sequence[Asked], simple: Mapping[str, StoredTable], token: str
     ) -> dict[str, StoredTable]:
-        """Makes tables and stores them; releases the locks in every case."""
+        """Makes tables; if that fails, releases their locks."""
         try:
-            fresh = {one.key: simple.get(one.key) or simple_tables.simple(opened, one) for one in lacking}
+            return {one.key: simple.get(one.key) or simple_tables.simple(opened, one) for one in lacking}
         except BaseException:
             self.cache.release([one.key for one in lacking], token)
             raise
-        if fresh:
-            self.cache.put(fresh, entries, token)
-        return fresh
 
     def _want(self, opened: OpenPackage, better: Sequence[Asked]) -> None:
-        """Requests the optimised tables that nobody has requested yet."""
-        by_key = {one.key: one for one in better}
-        new = self.cache.ask(list(by_key)) if by_key else []
-        if new:
-            wanted = [
-                Wanted(key=key, package=opened.digest, routine=by_key[key].routine, problem=by_key[key].problem)
-                for key in new
-            ]
-            self.wanted.add(wanted)
+        """Queues optimised tables that nobody has requested before."""
+        if better:
+            self.wanted.add(
+                Wanted(key=one.key, package=opened.digest, routine=one.routine, problem=one.problem) for one in better
+            )
 
 
 def _present(entries: Mapping[str, Entry]) -> dict[str, StoredTable]:

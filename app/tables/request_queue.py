@@ -6,7 +6,7 @@ A lost entry costs only time: the next request for the shape after the lock has 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, cast
 
@@ -50,7 +50,7 @@ class WantedTables:
         self._clock = clock
         self._claimed_at = clock()
 
-    def add(self, wanted: Sequence[Wanted]) -> None:
+    def add(self, wanted: Iterable[Wanted]) -> None:
         """Adds tables; a Redis that refuses to write, because its memory or disk is full, drops them."""
         pipeline = self._redis.pipeline(transaction=True)
         pipeline.rpush(self._wanted, *(msgspec.json.encode(one) for one in wanted))

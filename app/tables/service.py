@@ -46,7 +46,7 @@ def statistics(context: Context, model: str, profile: str) -> TableStatistics:
     """Statistics of the requests for a model's package; raises NotFoundError as `tables`."""
     opened = package_of(context, model, profile)
     context.answer_counts.send()
-    figures = context.tables.counts.of(opened.digest, _SHAPES_SHOWN, owner=context.owner.name)
+    figures = context.table_counts.of(opened.digest, _SHAPES_SHOWN, owner=context.owner.name)
     names = sorted(opened.model.ranges)
     return TableStatistics(
         package=opened.digest,
@@ -56,8 +56,8 @@ def statistics(context: Context, model: str, profile: str) -> TableStatistics:
             for cache in get_args(Hit)
             for kind in get_args(Kind)
         ],
-        simple_made=context.tables.counts.count(opened.digest, made("simple")),
-        optimised_made=context.tables.counts.count(opened.digest, made("optimised")),
+        simple_made=context.table_counts.count(opened.digest, made("simple")),
+        optimised_made=context.table_counts.count(opened.digest, made("optimised")),
         shapes=[
             ShapeCount(dims=dict(zip(names, extents, strict=True)), requests=count) for extents, count in figures.shapes
         ],

@@ -26,6 +26,7 @@ from app.settings import Settings
 from app.store import document_store
 from app.supervisor.redis_server import RedisServer, Role
 from app.tables import simple_tables
+from app.tables.answer_counts import AnswerCounts
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache, value_key
 from app.tables.counts import TableCounts
@@ -107,6 +108,7 @@ class _Desk:
 
     def work(self) -> None:
         """Make all tables that are wanted."""
+        self.lookup.counts.send()
         while wanted := self.lookup.wanted.claim():
             for one in wanted:
                 self.optimiser.run(one, "worker")
@@ -202,13 +204,15 @@ def _desk(data: bytes, profile: str, maxima: Mapping[str, int]) -> Iterator[_Des
         cache = TableCache(connect(server.url, text=False), settings)
         wanted = WantedTables(connect(server.url), Identity(version="0", store="here"))
         buckets = BucketChoice(client=connect(server.url), counts=counts, settings=settings)
+        pace = Pace()
+        answers = AnswerCounts(counts, pace)
         yield _Desk(
             url=server.url,
             settings=settings,
             packages=packages,
             package=packages.get(store.put(b"".join(bytes(piece) for piece in package))),
             lookup=TableLookup(
-                cache=cache, wanted=wanted, counts=counts, buckets=buckets, pace=Pace(), settings=settings
+                cache=cache, wanted=wanted, counts=answers, buckets=buckets, pace=pace, settings=settings
             ),
             optimiser=Optimiser(cache=cache, wanted=wanted, counts=counts, buckets=buckets, packages=packages),
         )
