@@ -27,6 +27,16 @@ class Figures:
     shapes: tuple[tuple[tuple[int, ...], int], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedAnswer:
+    """What an answer counts as: names and numbers, and the shape if one was requested."""
+
+    owner: str
+    package: str
+    extents: tuple[int, ...] | None
+    counts: tuple[tuple[str, int], ...]
+
+
 def answered(cache: str, kind: str) -> str:
     """The name of the count of tables answered in this way."""
     return f"answered:{cache}:{kind}"
@@ -46,23 +56,26 @@ class TableCounts:
         self._count = client.register_script((resources.files("app.tables") / "scripts" / "count.lua").read_text())
 
     def add(
-        self,
-        package: str,
-        counts: Mapping[str, int],
-        extents: Sequence[int] | None = None,
-        *,
-        times: int = 1,
-        owner: str = "",
+        self, package: str, counts: Mapping[str, int], extents: Sequence[int] | None = None, *, owner: str = ""
     ) -> None:
         """Counts for a package, and for the owner who asked.
 
-        `extents` gives the values of the package's dimensions by name, if a shape was requested, so many `times`. A
-        Redis that refuses to write counts nothing.
+        `extents` gives the values of the package's dimensions by name, if a shape was requested. A Redis that refuses
+        to write counts nothing.
         """
-        pairs = [part for pair in sorted(counts.items()) for part in pair]
-        shape = "" if extents is None else ",".join(map(str, extents))
+        shape = None if extents is None else tuple(extents)
+        self.add_all({CountedAnswer(owner=owner, package=package, extents=shape, counts=tuple(counts.items())): 1})
+
+    def add_all(self, answers: Mapping[CountedAnswer, int]) -> None:
+        """Counts answers, each so many times, in one exchange; errors as `add`."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for answer, times in answers.items():
+            shape = "" if answer.extents is None else ",".join(map(str, answer.extents))
+            pairs = [part for name, count in answer.counts for part in (name, times * count)]
+            fixed = (answer.package, answer.owner, shape, MAX_SHAPES, self._keep_ms, times)
+            self._count(keys=(), args=(*fixed, *pairs), client=pipeline)
         with suppress(redis.ResponseError):  # its memory or disk is full, which is no reason to answer nothing
-            self._count(keys=(), args=(package, owner, shape, MAX_SHAPES, self._keep_ms, times, *pairs))
+            pipeline.execute()
 
     def of(self, package: str, shapes: int, *, owner: str = "") -> Figures:
         """The counts of a package, of all requests or an owner's, with at most that many shapes."""
