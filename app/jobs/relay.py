@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import redis
 import structlog
@@ -100,4 +101,6 @@ class Relay:
             except Exception:
                 log.exception("relay_round_failed")
             self._wake.wait(pause_s)
+        with suppress(redis.RedisError):
+            self._answer_counts.send()
         celery.close()

@@ -27,6 +27,7 @@ from tests.bench import (
     sweep,
     table_programs,
     tables,
+    tail_modes,
     timelines,
     timing,
 )
@@ -52,6 +53,7 @@ BENCHMARKS = {
     "shape-service": shape_service.run,
     "shapes": shapes.run,
     "table-programs": table_programs.run,
+    "tail-modes": tail_modes.run,
     "large-ops": large_ops.run,
     "first-answer": first_answer.run,
 }
