@@ -9,15 +9,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.client.client import Client
+from app.cli.shared_parameters import needed_service
 from app.printing.text_table import Column, print_table
 from compiler.errors import printable
 from compiler.shapes.extents import parse_shapes
 
 
-def list_cached(server: str, model: Path | None, profile: str | None, shapes: Sequence[str], *, as_json: bool) -> None:
+def list_cached(
+    server: str | None, model: Path | None, profile: str | None, shapes: Sequence[str], *, as_json: bool
+) -> None:
     """Print the cached tables of a model or of all, for one shape or for those that were asked for."""
-    with Client(server) as client:
+    with needed_service(server) as client:
         found = client.cached_tables(
             model=None if model is None else str(model), profile=profile, shapes=parse_shapes(shapes)
         )

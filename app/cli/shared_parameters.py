@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -23,6 +24,9 @@ from app.outputs import check_file, check_folder
 from compiler.errors import RequestError
 from compiler.option_words import parse_assignments
 from compiler.options import Options
+
+if TYPE_CHECKING:
+    from app.client.client import Client
 
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Name of a built-in profile, or a file")]
 SetOption = Annotated[
@@ -61,8 +65,12 @@ ServerOption = Annotated[str | None, typer.Option("--server", help="URL of a ser
 DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help="Where the service keeps its data")]
 
 
-def required_server(server: str | None) -> str:
-    """The URL of a service; raises RequestError if none is given."""
+@contextmanager
+def needed_service(server: str | None) -> Iterator[Client]:
+    """The service of a command that cannot do without; raises RequestError if none is given, and as `Client`."""
+    from app.client.client import Client
+    from app.client.errors import UnreachableError
+
     if server is None:
         raise RequestError(
             "this is a list of a service",
@@ -71,7 +79,13 @@ def required_server(server: str | None) -> str:
             limit="--server URL",
             hint="Give the URL of a service, such as --server http://localhost:8080",
         )
-    return server
+    try:
+        with Client(server) as client:
+            yield client
+    except UnreachableError as error:
+        raise UnreachableError(
+            error.message, actual=error.actual, hint="Start one with `tessera serve`, or give the URL of one that runs"
+        ) from None
 
 
 def excluding(given: Mapping[str, bool]) -> None:

@@ -24,7 +24,6 @@ from app.cli.shared_parameters import (
     excluding,
     file_to_write,
     progress_console,
-    required_server,
 )
 from app.input_files import PACKAGE_MAGIC, starts_with
 from app.limits import bounded, refuse_decided
@@ -120,9 +119,12 @@ def table(
         excluding({"--units": units is not None, "--server": server is not None})
         if as_list or server is not None or target is None:
             refuse_decided("a list of cached tables", settings or ())
+            of_one = {"--routine": routine is not None, "--cache": cache is not None, "--no-cache": no_cache}
+            for option, is_given in (of_one | {"--units": units is not None}).items():
+                excluding({option: is_given, "--list" if as_list else "--server": as_list or server is not None})
             from app.cli.cached_tables import list_cached
 
-            list_cached(required_server(server), target, profile, shapes or (), as_json=as_json)
+            list_cached(server, target, profile, shapes or (), as_json=as_json)
             return
         words = all_settings(settings, strict=False, no_verify=True)
         options = parse_assignments(words)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from app.cli.failures import failures
-from app.cli.shared_parameters import JsonFlag, ServerOption, required_server
+from app.cli.shared_parameters import JsonFlag, ServerOption, needed_service
 from app.printing.text_table import Column, print_table
 from compiler.errors import RequestError, printable
 
@@ -39,9 +39,7 @@ def units(
         if context.invoked_subcommand is not None:
             _refuse_before(context.invoked_subcommand, [name for name, is_given in given.items() if is_given])
             return
-        from app.client.client import Client
-
-        with Client(required_server(server)) as client:
+        with needed_service(server) as client:
             found = client.units(op=op, profile=profile)
         if as_json:
             sys.stdout.write(json.dumps(found) + "\n")
@@ -64,9 +62,7 @@ def _refuse_before(command: str, options: Sequence[str]) -> None:
 def statistics(server: ServerOption = None, as_json: JsonFlag = False) -> None:
     """Sums by op: libraries, units, bytes, and how often compilations found them."""
     with failures(as_json=as_json):
-        from app.client.client import Client
-
-        with Client(required_server(server)) as client:
+        with needed_service(server) as client:
             found = client.unit_statistics()
         if as_json:
             sys.stdout.write(json.dumps(found) + "\n")
@@ -113,13 +109,12 @@ def pull(
 ) -> None:
     """Copy the units that your compilations used from a service into a folder; `tessera package --units` uses them."""
     with failures(as_json=as_json):
-        from app.client.client import Client
         from app.client.errors import ServiceError
         from app.units.unit_folder import UnitFolder
         from compiler.shapes.unit_bundle import decode_bundle
 
         into, sizes = UnitFolder(folder), []
-        with Client(required_server(server)) as client:
+        with needed_service(server) as client:
             for one in client.units(op=op, profile=profile):
                 try:
                     data = client.unit_bundle(one["id"])
@@ -137,11 +132,10 @@ def pull(
 def push(folder: FolderArgument, server: ServerOption = None, as_json: JsonFlag = False) -> None:
     """Bring the units of a folder to a service, which builds each library again and keeps it if it is equal."""
     with failures(as_json=as_json):
-        from app.client.client import Client
         from app.units.unit_folder import UnitFolder
 
         sizes = []
-        with Client(required_server(server)) as client:
+        with needed_service(server) as client:
             for library, data in UnitFolder(folder).libraries():
                 client.push_units(library, data)
                 sizes.append(len(data))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -83,7 +84,14 @@ class BucketChoice:
         return msgspec.json.decode(value, type=Buckets)
 
     def choose_if_due(self, opened: OpenPackage) -> None:
-        """Chooses buckets by the requested shapes, if requests have doubled since the last choice."""
+        """Chooses buckets by the requested shapes, if requests have doubled since the last choice.
+
+        Where the broker refuses because its memory or disk is full, they stay as they are.
+        """
+        with suppress(redis.ResponseError):
+            self._choose_if_due(opened)
+
+    def _choose_if_due(self, opened: OpenPackage) -> None:
         last = self.of(opened.digest)
         requests = self.counts.count(opened.digest, REQUESTS)
         if requests < (_FIRST_CHOICE if last is None else 2 * last.requests):

@@ -413,6 +413,22 @@ def test_tables_are_answered_though_the_broker_takes_no_more(desk: Desk, client:
     assert (counts.totals(), wanted.waiting()) == ({}, 0)
 
 
+def test_a_table_is_made_better_though_the_broker_keeps_no_buckets(desk: Desk, client: redis.Redis) -> None:
+    """The worker's task failed."""
+    counts = desk.counts()
+    for height in range(1, 24):
+        for width in (5, 6):
+            counts.add(desk.package.digest, {REQUESTS: 1}, (height, 1, width))
+    client.config_set("maxmemory", 1)
+    try:
+        desk.buckets().choose_if_due(desk.package)
+    finally:
+        client.config_set("maxmemory", "1gb")
+    assert desk.buckets().of(desk.package.digest) is None
+    desk.buckets().choose_if_due(desk.package)
+    assert desk.buckets().of(desk.package.digest) is not None
+
+
 @pytest.mark.slow
 def test_shapes_are_counted_in_bounded_memory_and_frequent_ones_are_kept(desk: Desk, client: redis.Redis) -> None:
     counts = desk.counts()
