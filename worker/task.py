@@ -152,7 +152,7 @@ class Computer:
     ) -> Outcome:
         """The part of an outcome for its package; the units that it uses are listed for all who wait for it."""
         owners = self.records.owners(lease.content)
-        units = self.units.for_owners(owners)
+        units = self.units.for_owners(owners, keeper.cancelled)
         outcome = package_outcome(source, profile, options, keeper, self.store, units)
         if "package" in outcome:
             late = set(self.records.owners(lease.content)).difference(owners)

@@ -21,7 +21,7 @@ from app.units.unit_cache import hits_field, list_key, use_key, value_key
 from compiler.errors import RequestError, printable
 from compiler.profile import profile_digest
 from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
-from compiler.shapes.unit_encoding import DamagedUnitError, check_value, decode_library
+from compiler.shapes.unit_encoding import DamagedUnitError, StoredLibrary, check_value, decode_library
 from compiler.unit_key import library_key_of
 
 # Records that one request looks at; a list that is filtered goes on in the next page.
@@ -74,30 +74,48 @@ def _digest_of(context: Context, profile: str) -> str:
 
 
 def _records(context: Context, names: Sequence[str]) -> dict[str, Record]:
-    """The records of libraries that have one, with the owner's hits; building them again writes a lost one."""
+    """The records of libraries that are there, with the owner's hits; one that was lost alone begins again."""
     pipeline = context.cache.pipeline(transaction=False)
     for name in names:
         pipeline.hmget(use_key(name), [*_FIELDS, hits_field(context.owner.name)])
-    return {
-        name: {**dict(zip(_FIELDS, values, strict=True)), "hits": hits or "0"}
-        for name, (*values, hits) in zip(names, cast(list[list[Any]], pipeline.execute()), strict=True)
-        if None not in values
-    }
+    found: dict[str, Record] = {}
+    for name, (*values, hits) in zip(names, cast(list[list[Any]], pipeline.execute()), strict=True):
+        record = _restored(context, name) if None in values else dict(zip(_FIELDS, values, strict=True))
+        if record is not None:
+            found[name] = {**record, "hits": hits or "0"}
+    return found
 
 
-def _library(context: Context, name: str, record: Record, used_ms: float) -> UnitLibrary | None:
-    """A library with its units; None if its value was lost."""
+def _restored(context: Context, name: str) -> Record | None:
+    """The record of a library whose own was evicted, from its value; None if that is lost too."""
+    found = _stored(context, name)
+    if found is None:
+        return None
+    library, size_bytes, sizes = found
+    return context.units.restore_record(name, library.labels, len(sizes), size_bytes + sum(sizes))
+
+
+def _stored(context: Context, name: str) -> tuple[StoredLibrary, int, list[int]] | None:
+    """A library, its bytes and those of its units, 0 for one that was lost; None if the library was lost."""
     value = context.table_bytes.get(value_key(name))
     if not isinstance(value, bytes):
         return None
     try:
-        stored = decode_library(value)
+        library = decode_library(value)
     except DamagedUnitError:
         return None
     pipeline: redis.client.Pipeline = context.table_bytes.pipeline(transaction=False)
-    for key in stored.unit_keys:
+    for key in library.unit_keys:
         pipeline.strlen(value_key(key))
-    sizes = cast(list[int], pipeline.execute())
+    return library, len(value), cast(list[int], pipeline.execute())
+
+
+def _library(context: Context, name: str, record: Record, used_ms: float) -> UnitLibrary | None:
+    """A library with its units; None if its value was lost."""
+    found = _stored(context, name)
+    if found is None:
+        return None
+    stored, size_bytes, sizes = found
     ids: list[Any] = list(stored.header.get("ids", ()))
     return UnitLibrary(
         id=name.rpartition(":")[2],
@@ -107,7 +125,7 @@ def _library(context: Context, name: str, record: Record, used_ms: float) -> Uni
         dtype=record["dtype"],
         profile=record["profile"],
         hits=int(record["hits"]),
-        bytes=len(value) + sum(sizes),
+        bytes=size_bytes + sum(sizes),
         created_at=_time(record["made_ms"]),
         used_at=_time(used_ms),
         units=[

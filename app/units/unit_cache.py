@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import redis
 import structlog
@@ -19,6 +19,7 @@ import structlog
 from app.cache_losses import CacheLosses
 from app.jobs.records import COUNTS_KEY, owned
 from app.settings import Settings
+from compiler.errors import CompilationCancelledError
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -32,27 +33,34 @@ _POLL_S: Final = 0.02
 class UnitCache:
     """Stored units over a Redis client of bytes: the port `StoredUnits` of one compilation.
 
-    `owners` are those whose lists show what the compilation uses. A cache that does not answer counts as empty, with
-    nobody else there; that and the totals are counted over `counts`, a client of the broker.
+    `owners` are those whose lists show what the compilation uses; `cancelled` says whether it is to stop. A cache that
+    does not answer counts as empty, with nobody else there; that and the totals are counted over `counts`, a client of
+    the broker.
     """
 
     def __init__(
-        self, client: redis.Redis, counts: redis.Redis, settings: Settings, owners: Sequence[str] = ()
+        self,
+        client: redis.Redis,
+        counts: redis.Redis,
+        settings: Settings,
+        owners: Sequence[str] = (),
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self._redis = client
         self._counts = counts
         self._losses = CacheLosses(counts)
         self._settings = settings
         self._owners = tuple(owners)
+        self._cancelled = cancelled
         self._keep_ms = round(settings.keep_unit_s * 1000)
         self._lock_s = settings.unit_lock_s
         self._listed: set[str] = set()
         script = resources.files("app.units") / "scripts" / "release.lua"
         self._release = client.register_script(script.read_text())
 
-    def for_owners(self, owners: Sequence[str]) -> UnitCache:
+    def for_owners(self, owners: Sequence[str], cancelled: Callable[[], bool] = lambda: False) -> UnitCache:
         """The same cache for a compilation of these owners."""
-        return UnitCache(self._redis, self._counts, self._settings, owners)
+        return UnitCache(self._redis, self._counts, self._settings, owners, cancelled)
 
     def get_many(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         """The values that are there, kept for longer from now on."""
@@ -72,11 +80,24 @@ class UnitCache:
         pipeline = self._redis.pipeline(transaction=False)
         for key, value in values.items():
             pipeline.set(value_key(key), value, px=self._keep_ms)
-        fields = {**labels, "made_ms": _now_ms(), "units": len(values) - 1, "bytes": size_bytes}
-        pipeline.hset(use_key(library), mapping=cast("dict[Any, Any]", fields))
-        pipeline.pexpire(use_key(library), self._keep_ms)
+        self._begin_record(pipeline, library, labels, len(values) - 1, size_bytes)
         self._list(pipeline, [library])
         self._or(None, pipeline.execute)
+
+    def restore_record(self, library: str, labels: Mapping[str, str], units: int, size_bytes: int) -> dict[str, str]:
+        """Begin the record of a library that lost its own, as if it were made now; returns it."""
+        pipeline = self._redis.pipeline(transaction=False)
+        fields = self._begin_record(pipeline, library, labels, units, size_bytes)
+        self._or(None, pipeline.execute)
+        return fields
+
+    def _begin_record(
+        self, pipeline: Any, library: str, labels: Mapping[str, str], units: int, size_bytes: int
+    ) -> dict[str, str]:
+        fields = {**labels, "made_ms": str(_now_ms()), "units": str(units), "bytes": str(size_bytes)}
+        pipeline.hset(use_key(library), mapping=fields)
+        pipeline.pexpire(use_key(library), self._keep_ms)
+        return fields
 
     def drop_damaged(self, keys: Sequence[str]) -> None:
         """Forget values, and count them."""
@@ -125,8 +146,10 @@ class UnitCache:
     def building(self, library: str) -> Iterator[bool]:
         """Hold the lock of a library, after whoever holds it now; False if he holds it for too long.
 
-        A lock whose holder was killed runs out by itself.
+        A lock whose holder was killed runs out by itself. Raises CompilationCancelledError if the compilation is to
+        stop, at the beginning or while it waits.
         """
+        self._stop_if_cancelled()
         token, lock = secrets.token_hex(8), lock_key(library)
         give_up_at = time.monotonic() + self._lock_s
         is_ours = self._take(lock, token)
@@ -134,12 +157,17 @@ class UnitCache:
             self._count({"unit_waits": 1})
         while not is_ours and time.monotonic() < give_up_at:
             time.sleep(_POLL_S)
+            self._stop_if_cancelled()
             is_ours = self._take(lock, token)
         try:
             yield is_ours
         finally:
             if is_ours:
                 self._or(None, lambda: self._release(keys=(lock,), args=(token,)))
+
+    def _stop_if_cancelled(self) -> None:
+        if self._cancelled():
+            raise CompilationCancelledError("shape-units")
 
     def _take(self, lock: str, token: str) -> bool:
         # without a cache nobody else is there, and what is stored goes nowhere

@@ -17,6 +17,7 @@ from app.redis_urls import connect
 from app.settings import Settings
 from app.units.unit_cache import MAX_LISTED, UnitCache, hits_field, list_key, lock_key, use_key, value_key
 from compiler.compile import compile_shapes
+from compiler.errors import CompilationCancelledError
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
@@ -127,6 +128,17 @@ def test_whoever_waited_too_long_builds_and_stores_nothing(client: redis.Redis, 
     with units.building("library:1:a") as is_ours:
         assert is_ours
     assert client.exists(lock_key("library:1:a")) == 0
+
+
+def test_a_cancelled_compilation_waits_for_no_other_builder(client: redis.Redis) -> None:
+    """It went on waiting, up to 30 s."""
+    asked = iter([False, False, True])
+    waiting = UnitCache(bytes_client(client), client, settings(unit_lock_s=600.0), (), lambda: next(asked))
+    client.set(lock_key("library:1:a"), "another")
+    with pytest.raises(CompilationCancelledError), waiting.building("library:1:a"):
+        pytest.fail("it holds the lock of another")
+    assert next(asked, None) is None
+    assert client.get(lock_key("library:1:a")) == "another"
 
 
 def test_a_lock_that_ran_out_and_is_another_builders_is_left_alone(client: redis.Redis, units: UnitCache) -> None:

@@ -17,7 +17,9 @@ from typer.testing import CliRunner, Result
 from app.cli.main import cli
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
+from app.units.unit_cache import use_key
 from compiler.shapes.unit_bundle import decode_bundle, encode_bundle
+from compiler.unit_key import library_key_of
 from tests.service.harness import Api, new_key
 from tests.service.models import attention, images
 from tests.service.test_tables import RANGES, packaged, tables
@@ -100,6 +102,21 @@ def test_lists_show_units_and_tables_of_the_owner_alone(service: EmbeddedService
     assert bob.http.get("/v1/tables", params={"model": model}).status_code == 404
     for api in (ann, bob):
         api.http.close()
+
+
+def test_a_library_whose_record_alone_was_evicted_is_listed(service: EmbeddedService) -> None:
+    """It was missing from lists and sums until it was built again."""
+    api = Api(service.url, new_key(service, "evicted"))
+    packaged(api, named("evicted"), dims=ranges("evicted"))
+    (library,) = listed(api)
+    cache = connect(service.cache_url)
+    cache.delete(use_key(library_key_of(library["id"])))
+    assert api.http.get("/v1/unit-statistics").json()["units"] == len(library["units"])
+    (again,) = listed(api)
+    assert again == library | {"hits": 0, "created_at": again["created_at"]}
+    assert again["created_at"] > library["created_at"]
+    cache.close()
+    api.http.close()
 
 
 def test_nobody_sees_when_or_how_often_others_use_the_same_units(service: EmbeddedService) -> None:
