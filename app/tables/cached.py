@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -20,7 +21,9 @@ from compiler.program.errors import ExecutableError
 
 # Shapes of one package that are shown, those asked for most.
 _SHAPES: Final = 20
+# Models in a page; it ends earlier once this much time has passed, for packages may have to be opened.
 MAX_MODELS: Final = 20
+_TURN_S: Final = 0.5
 
 
 def cached_tables(
@@ -33,17 +36,39 @@ def cached_tables(
     context.answer_counts.send()
     wanted = None if profile is None else _digest_of(context, profile)
     if model is not None:
-        chosen, following = [models.get(context, model)], None
+        items, following = _of_model(context, models.get(context, model), wanted, shapes, is_named=True), None
     else:
-        of_models = models.listed(context, cursor, limit)
-        chosen, following = of_models.items, of_models.next_cursor
-    items: list[CachedShape] = []
-    for one in chosen:
-        packages = cast(dict[str, str], context.broker.hgetall(owned(context.owner.name, f"model:{one.id}:packages")))
-        for of_profile, digest in sorted(packages.items()):
-            if wanted in (None, of_profile):
-                items += _of_package(context, digest, one, shapes, is_named=model is not None)
+        items, following = _of_models(context, wanted, shapes, cursor, limit)
     return CachedTablePage(items=[item for item in items if item.tables], next_cursor=following)
+
+
+def _of_models(
+    context: Context, wanted: str | None, shapes: Sequence[str], cursor: str | None, limit: int
+) -> tuple[list[CachedShape], str | None]:
+    """The cached tables of at most so many models, of fewer when time is up; and the cursor of the next model."""
+    items: list[CachedShape] = []
+    ends_at = time.monotonic() + _TURN_S
+    for _ in range(limit):
+        page_of_one = models.listed(context, cursor, 1)
+        for one in page_of_one.items:
+            items += _of_model(context, one, wanted, shapes, is_named=False)
+        cursor = page_of_one.next_cursor
+        if cursor is None or time.monotonic() >= ends_at:
+            break
+    return items, cursor
+
+
+def _of_model(
+    context: Context, model: Model, wanted: str | None, shapes: Sequence[str], *, is_named: bool
+) -> list[CachedShape]:
+    """The cached tables of a model's packages, for all profiles or for one by its digest."""
+    packages = cast(dict[str, str], context.broker.hgetall(owned(context.owner.name, f"model:{model.id}:packages")))
+    return [
+        found
+        for of_profile, digest in sorted(packages.items())
+        if wanted in (None, of_profile)
+        for found in _of_package(context, digest, model, shapes, is_named=is_named)
+    ]
 
 
 def _digest_of(context: Context, profile: str) -> str:
@@ -65,8 +90,8 @@ def _of_package(
 ) -> list[CachedShape]:
     """The cached tables of a package for the shapes that are looked for, and how often the owner asked for these."""
     counts = context.table_counts.of(digest, MAX_SHAPES if shapes else _SHAPES, owner=context.owner.name).shapes
-    # opening a package takes long, and puts another out of memory
-    opened = _opened(context, digest) if shapes or counts else None
+    # opening a package takes long, and puts another out of memory: not for a shape that nobody may have asked for
+    opened = _opened(context, digest) if counts or is_named else None
     if opened is None:
         return []
     names = sorted(opened.model.ranges)

@@ -85,7 +85,8 @@ def list_tables(
 ) -> CachedTablePage:
     """The parameter tables in the cache for shapes that you asked for, or for one shape; nothing is made.
 
-    Of each package the 20 shapes asked for most are looked for. A page may be empty and still have a `next_cursor`.
+    Of each package the 20 shapes asked for most are looked for. Models whose tables you never asked for are left out
+    unless `model` names one. A page may be empty and still have a `next_cursor`; it ends early after half a second.
     """
     response.headers["Cache-Control"] = "no-store"
     return cached_tables(context, shape, profile, model, cursor, limit)

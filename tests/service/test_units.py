@@ -99,6 +99,11 @@ def test_lists_show_units_and_tables_of_the_owner_alone(service: EmbeddedService
     (again,) = listed(ann, "tables", shape="x:2x3x11x13", profile="edge4", model=model)
     assert (again["dims"], again["requests"], len(again["tables"])) == (shape["dims"], 1, 1)
     assert listed(ann, "tables", shape="x:1x3x2x2") == listed(bob, "tables") == []
+    # the packages of models whose tables were never asked for are not opened
+    unasked, _ = packaged(ann, named("listed2"), dims=ranges("listed2"))
+    assert [one["model"] for one in listed(ann, "tables", shape="x:2x3x11x13")] == [model]
+    (same,) = listed(ann, "tables", shape="x:2x3x11x13", model=unasked)
+    assert (same["requests"], len(same["tables"])) == (0, 1)
     assert bob.http.get("/v1/tables", params={"model": model}).status_code == 404
     for api in (ann, bob):
         api.http.close()
