@@ -60,7 +60,7 @@ def compile_shapes(
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     with one_thread():
         asked = options or Options()
-        chosen = with_default_ranges(source, asked)
+        chosen = with_default_ranges(source, asked, observer)
         passes = build_shape_pipeline(
             source, profile, chosen, stored or NoStoredUnits(), by_default=chosen is not asked
         )
@@ -81,7 +81,7 @@ def compile_package(
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     with one_thread():
         asked = options or Options()
-        chosen = with_default_ranges(source, asked)
+        chosen = with_default_ranges(source, asked, observer)
         passes = build_package_pipeline(
             source, profile, chosen, stored or NoStoredUnits(), by_default=chosen is not asked
         )
@@ -112,7 +112,7 @@ def compile_model(
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     with one_thread():
         asked = options or Options()
-        chosen = with_default_ranges(source, asked)
+        chosen = with_default_ranges(source, asked, observer)
         passes = build_pipeline(
             source,
             profile,
@@ -140,7 +140,7 @@ def plan_model(
     source = model if isinstance(model, ModelSource) else ModelSource.from_bytes(model)
     with one_thread():
         asked = options or Options()
-        chosen = with_default_ranges(source, asked)
+        chosen = with_default_ranges(source, asked, observer)
         passes = build_pipeline(
             source, profile, chosen, pictures=pictures, only_plan=True, by_default=chosen is not asked
         )

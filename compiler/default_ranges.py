@@ -4,7 +4,8 @@ The model is imported at single extents, again and again. The first extents at w
 from; from there every dimension is widened alone: in the smallest step that the model allows, down to the least
 extent at which no tensor is empty, up to 8 along the first axis of inputs (the batch) and 256 elsewhere. Where import
 decides differently within these ranges, each is narrowed alone, then all together. So are they while the tensors at the
-maxima take more than 64 MiB.
+maxima take more than 64 MiB. The search ends after a number of imports that depends on the model's size alone; extents
+that were not tried by then count as refused.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from typing import Final
 
 import msgspec
 
-from compiler.errors import TesseraError
+from compiler.errors import CompilationCancelledError, LimitError, TesseraError
 from compiler.frontend.lower import LowerModel
 from compiler.frontend.read import OnnxModel, ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import ValidateModel
 from compiler.ir.graph import Graph
 from compiler.options import DimRange, Options
-from compiler.pipeline import SilentObserver, run_passes
+from compiler.pipeline import Observer, SilentObserver, run_passes
 from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.declared import declared_inputs
 from compiler.shapes.extents import Range
@@ -35,10 +36,16 @@ MOST_BYTES: Final = 64 << 20
 # Extents that are tried for all dimensions but the batch, which is 1: those of exported models, the likeliest first.
 _STARTS: Final = (64, 224, 128, 32, 16, 8, 4, 2, 1, 256, 512)
 _STEPS: Final = (1, 2, 4, 8, 16, 32, 64)
+# Nodes that all imports of a search read together, at least one import of any model: about ten seconds. The exported
+# networks of the tests need 19 to 50 imports and 20,000 nodes at most.
+_MOST_NODES: Final = 50_000
+_PHASE: Final = "default-ranges"
 
 
-def with_default_ranges(source: ModelSource, options: Options) -> Options:
+def with_default_ranges(source: ModelSource, options: Options, observer: Observer | None = None) -> Options:
     """The options with a range for each free dimension of the model, if option `dims` says nothing at all.
+
+    The search is a phase for the observer. Raises CompilationCancelledError if it asks to stop.
 
     They stay as they are for a static model, and where no extents are found at which the model is one: the compilation
     then names the dimensions that have no extent.
@@ -53,7 +60,9 @@ def with_default_ranges(source: ModelSource, options: Options) -> Options:
         model, _ = run_passes((ValidateModel(),), model, SilentObserver())
     except TesseraError:  # the compilation meets and names it
         return options
-    found = _Search(source=source, model=model, is_batch=is_batch).ranges()
+    watching = observer or SilentObserver()
+    watching.phase(_PHASE, 1, 1)
+    found = _Search(source=source, model=model, is_batch=is_batch, observer=watching).ranges()
     return msgspec.structs.replace(options, dims={name: _option(one) for name, one in found.items()})
 
 
@@ -77,13 +86,18 @@ def _option(one: Range) -> int | DimRange:
     return one.low if one.low == one.high else DimRange(min=one.low, max=one.high, step=one.step)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Search:
-    """Looks for extents at which a model is one; `known` remembers what was tried."""
+    """Looks for extents at which a model is one; `known` remembers what was tried.
+
+    `imports_left`: None while extents to start from are looked for, of which there are a few.
+    """
 
     source: ModelSource
     model: OnnxModel
     is_batch: Mapping[str, bool]
+    observer: Observer
+    imports_left: int | None = None
     known: dict[tuple[int, ...], frozenset[str] | None] = field(default_factory=dict)
 
     def ranges(self) -> dict[str, Range]:
@@ -92,6 +106,7 @@ class _Search:
         base = next((dims for dims in starts if self._empty(dims) is not None), None)
         if base is None:
             return {}
+        self.imports_left = max(1, _MOST_NODES // max(1, len(self.model.proto.graph.node)))
         found = {name: self._widest(name, base) for name in base}
         if not self._holds(found):  # one that may not vary takes no other down with it
             found = {name: self._alone(found[name], name, base) for name in base}
@@ -157,7 +172,7 @@ class _Search:
     def _bytes(self, ranges: Mapping[str, Range]) -> int:
         graph = self._imported({name: one.high for name, one in ranges.items()})
         if graph is None:
-            return 0
+            return MOST_BYTES + 1  # it was not imported: the base is safe
         made = (tensor for tensor in graph.tensors.values() if tensor.constant is None and tensor.is_known)
         return sum(tensor.size_bytes for tensor in made)
 
@@ -177,6 +192,12 @@ class _Search:
             return None
 
     def _import(self, minima: Mapping[str, int], maxima: Mapping[str, int], plain: frozenset[str]) -> Graph:
+        if self.observer.cancelled():
+            raise CompilationCancelledError(_PHASE)
+        if self.imports_left is not None:
+            if not self.imports_left:
+                raise LimitError("default ranges have been looked for long enough", stage="import", limit=_MOST_NODES)
+            self.imports_left -= 1
         lower = LowerModel(dims=dict(maxima), minima=dict(minima), plain=plain)
         graph, _ = run_passes((lower,), self.model, SilentObserver())
         assert isinstance(graph, Graph)

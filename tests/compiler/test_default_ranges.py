@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import onnx
 import pytest
 
+from compiler import default_ranges
 from compiler.compile import compile_shapes, plan_model
 from compiler.default_ranges import MOST, MOST_BYTES, MOST_OF_BATCH, with_default_ranges
-from compiler.errors import ModelError
+from compiler.errors import CompilationCancelledError, ModelError
 from compiler.explain import explain
 from compiler.frontend.source import ModelSource
 from compiler.options import DimRange, Options, parse_options
 from compiler.profile import builtin_profile
 from tests.models import Model
+
+DIMS = {"n": 1, "h": 16, "w": 16}
 
 
 def ranges(model: Model) -> dict[str, int | tuple[int, int, int]]:
@@ -101,6 +105,47 @@ def test_tensors_at_the_maxima_fit_in_64_mib() -> None:
     most = {name: one if isinstance(one, int) else one[1] for name, one in found.items()}
     assert 2 * 64 * 4 * most["n"] * most["h"] * most["w"] <= MOST_BYTES
     assert most["h"] >= 64
+
+
+@pytest.mark.parametrize(("imports", "found"), [(1, {"n": 1, "h": 64, "w": 64}), (40, {"n": (1, 8, 1)})])
+def test_the_search_ends_after_imports_that_depend_on_the_size_of_the_model(
+    monkeypatch: pytest.MonkeyPatch, imports: int, found: Mapping[str, object]
+) -> None:
+    """What was not tried counts as refused: the model keeps the extents that the search began with."""
+    model = convolution()
+    nodes = len(onnx.load_from_string(model.data()).graph.node)
+    monkeypatch.setattr(default_ranges, "_MOST_NODES", imports * nodes + 1)
+    assert ranges(model).items() >= found.items()
+
+
+class Watching:
+    """An observer that asks to stop after some questions."""
+
+    def __init__(self, questions: int) -> None:
+        self.left = questions
+        self.phases: list[str] = []
+
+    def phase(self, name: str, step: int, total: int) -> None:
+        """Remember it."""
+        assert 1 <= step <= total
+        self.phases.append(name)
+
+    def cancelled(self) -> bool:
+        """True from the last question on."""
+        self.left -= 1
+        return self.left <= 0
+
+
+def test_the_search_is_a_phase_that_can_be_cancelled() -> None:
+    """Nothing was said of it, and a cancelled compilation went on until it had ended."""
+    watching = Watching(5)
+    with pytest.raises(CompilationCancelledError):
+        plan_model(convolution().data(), builtin_profile("edge4"), observer=watching)
+    assert (watching.phases, watching.left) == (["default-ranges"], 0)
+    static = Watching(1)
+    with pytest.raises(CompilationCancelledError):
+        plan_model(convolution().data(), builtin_profile("edge4"), parse_options({"dims": DIMS}), observer=static)
+    assert static.phases == []
 
 
 def test_given_dimensions_are_left_as_they_are_and_a_static_model_has_none() -> None:
