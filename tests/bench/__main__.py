@@ -50,6 +50,7 @@ BENCHMARKS = {
     "sweep-recovery": sweep.run_recovery,
     "tables": tables.run,
     "buckets": buckets.run,
+    "shape-answers": buckets.run_answers,
     "shape-service": shape_service.run,
     "shapes": shapes.run,
     "table-programs": table_programs.run,

@@ -6,15 +6,17 @@ over a real Redis, in one process; workers make what is wanted after every 40 re
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import logging
 import math
 import random
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Final
 
 import numpy as np
@@ -30,6 +32,7 @@ from app.tables.answer_counts import AnswerCounts
 from app.tables.buckets import BucketChoice
 from app.tables.cache import TableCache, value_key
 from app.tables.counts import TableCounts
+from app.tables.document import tables_document, tables_json
 from app.tables.lookup import TableLookup
 from app.tables.open_packages import OpenPackage, OpenPackages
 from app.tables.optimised_tables import settled
@@ -41,6 +44,7 @@ from compiler.frontend.source import ModelSource, opened
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.shapes.extents import Range
+from compiler.shapes.legal import shape_at
 from compiler.shapes.package import write_package
 from tests.exported import exported_models
 from tests.service.models import images
@@ -80,6 +84,23 @@ def run() -> None:
     _print_bytes(images())
 
 
+def run_answers() -> None:
+    """Processor time of the thread that gives first answers, as the service does but for HTTP."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    found = {model.file: model for model in exported_models()}
+    models = {"conv + relu": (images(), _IMAGES)} | {
+        name.removesuffix("_dynamo.onnx"): (found[name].read(), dict(found[name].dims))
+        for name in (*_EXPORTED, "gpt2_dynamo.onnx")
+    }
+    print("\n### First answers for new shapes, edge4: ms of the processor\n")
+    print("| model | misses | p50 | p99 | bucket-hits | p50 | p99 |\n|---|" + "---:|" * 6)
+    for name, (data, maxima) in models.items():
+        with _desk(data, "edge4", maxima) as desk:
+            spent = desk.first_answers_ms(_shapes(maxima, _REQUESTS))
+        cells = (f"{len(spent[cache])} | {_percentiles(spent[cache])}" for cache in ("miss", "bucket-hit"))
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
 def drawn(histogram: str, ranges: Mapping[str, Range], dice: random.Random) -> dict[str, int]:
     """Dimensions of one request. `trace`: most are short, one of ten has any length, some come again."""
     dims = {}
@@ -112,6 +133,27 @@ class _Desk:
         while wanted := self.lookup.wanted.claim():
             for one in wanted:
                 self.optimiser.run(one, "worker")
+
+    def first_answers_ms(self, shapes: Sequence[Mapping[str, int]]) -> dict[str, list[float]]:
+        """What the answers for shapes take, by what their tables are; workers make what is wanted after every turn."""
+        model = self.package.model
+        for asked in self.package.asked({name: one.high for name, one in model.ranges.items()}):
+            simple_tables.simple(self.package, asked)  # as the API's thread that opens packages
+        gc.collect()
+        gc.freeze()
+        spent: dict[str, list[float]] = {"miss": [], "bucket-hit": [], "hit": []}
+        for number, dims in enumerate(shapes):
+            if number % _TURN == 0:
+                self.work()
+            inputs = {name: shape_at(model.graph.tensors[name], dims) for name in model.graph.inputs}
+            words = [f"{name}:{'x'.join(map(str, shape))}" for name, shape in inputs.items()]
+            begun = thread_time()
+            known = model.dims_of_words(words)
+            document = tables_document(self.package, known, self.lookup.find(self.package, known))
+            hashlib.sha256(tables_json(document)).hexdigest()
+            spent[document.cache].append((thread_time() - begun) * 1000)
+        gc.unfreeze()
+        return spent
 
     def print_row(self, profile: str, name: str, histogram: str) -> None:
         """Ask for shapes and print what served them."""
@@ -156,6 +198,20 @@ class _Desk:
             f"{exact_over.max():+.1%}",
         )
         print(f"| {profile} | {name} | {histogram} | {len(known)} | {' | '.join(cells)} |", flush=True)
+
+
+def _shapes(maxima: Mapping[str, int], most: int) -> list[dict[str, int]]:
+    """So many distinct shapes in a random order, or all that there are."""
+    dice, count = random.Random(7), min(most, math.prod(maxima.values()))
+    found: dict[tuple[int, ...], None] = {}
+    while len(found) < count:
+        found.setdefault(tuple(dice.randint(1, extent) for extent in maxima.values()))
+    return [dict(zip(maxima, extents, strict=True)) for extents in found]
+
+
+def _percentiles(times: Sequence[float]) -> str:
+    rising = sorted(times)
+    return f"{rising[len(rising) // 2]:.2f} | {rising[len(rising) * 99 // 100]:.2f}" if rising else "|"
 
 
 def _print_bytes(data: bytes) -> None:
