@@ -17,6 +17,7 @@ class AnswerCounts:
         self._counts = counts
         self._pace = pace
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._uncounted: Counter[CountedAnswer] = Counter()
 
     def add(self, package: str, counts: Mapping[str, int], extents: tuple[int, ...], *, owner: str) -> None:
@@ -37,14 +38,18 @@ class AnswerCounts:
         return count
 
     def send(self) -> None:
-        """Sends the counts; raises redis.RedisError, and then the next call sends them, if need be again."""
-        with self._lock:
-            uncounted, self._uncounted = self._uncounted, Counter()
-        if not uncounted:
-            return
-        try:
-            self._counts.add_all(uncounted)
-            uncounted.clear()
-        finally:
+        """Sends the counts; raises redis.RedisError, and then the next call sends them, if need be again.
+
+        Whatever was counted before the call is there after it, also what another thread is sending.
+        """
+        with self._sending:
             with self._lock:
-                self._uncounted.update(uncounted)
+                uncounted, self._uncounted = self._uncounted, Counter()
+            if not uncounted:
+                return
+            try:
+                self._counts.add_all(uncounted)
+                uncounted.clear()
+            finally:
+                with self._lock:
+                    self._uncounted.update(uncounted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ from app.tables import simple_tables
 from app.tables.answer_counts import AnswerCounts
 from app.tables.buckets import WORTH, BucketChoice, choice, served
 from app.tables.cache import TableCache, optimise_lock, simple_lock, value_key
-from app.tables.counts import MAX_SHAPES, REQUESTS, TableCounts, answered, made
+from app.tables.counts import MAX_SHAPES, REQUESTS, CountedAnswer, TableCounts, answered, made
 from app.tables.document import tables_document
 from app.tables.lookup import TableLookup
 from app.tables.open_packages import OpenPackage, OpenPackages
@@ -194,6 +194,30 @@ def test_a_table_that_travels_in_the_package_is_answered_without_the_cache(desk:
     # other shapes go the way of all
     (other,) = lookup.find(package, {**DIMS, "h": 19})
     assert (other.cache, lookup.wanted.waiting()) == ("miss", 1)
+
+
+def test_counts_that_another_thread_is_sending_are_waited_for(desk: Desk) -> None:
+    """Statistics were read between the moment at which the relay took the counts and the one at which they arrived."""
+    taken, go = threading.Event(), threading.Event()
+
+    class Slow(TableCounts):
+        def add_all(self, answers: Mapping[CountedAnswer, int]) -> None:
+            taken.set()
+            go.wait(60)
+            super().add_all(answers)
+
+    answers = AnswerCounts(Slow(connect(desk.url), desk.settings), Pace())
+    answers.add("p", {REQUESTS: 1}, (1, 2), owner="")
+    with ThreadPoolExecutor(2) as pool:
+        relay = pool.submit(answers.send)
+        assert taken.wait(60)
+        reader = pool.submit(answers.send)
+        with pytest.raises(TimeoutError):
+            reader.result(timeout=0.2)
+        go.set()
+        reader.result()
+        assert desk.counts().count("p", REQUESTS) == 1
+        relay.result()
 
 
 def test_threads_of_several_processes_make_a_table_once(desk: Desk) -> None:
