@@ -5,9 +5,9 @@ Grammar, on one page:
     program    = nests, one after another on each engine
     nest       = spaces; iterations
     space      = counters, outermost first; the tile at counters c is that of iteration base + sum(c x stride)
-    statement  = a command: its row in `commands` (with its call, entry and bindings) is what it is at its first tile, where
-                 all counters are `first`, rings left out
-                 space, stage, and per counter of the space a run: the values first, first + step, ... for which it holds
+    statement  = a command: its row in `commands` (with its call, entry and bindings) is what it is at its first tile,
+                 where all counters are `first`, rings left out; space, stage, and per counter of the space a run: the
+                 values first, first + step, ... for which it holds
     field      = a number of a command that may change: base + sum(place in run x coefficient) + offset of its ring
     ring       = size x ((base + sum(counter x coefficient)) mod modulus)
     wait       = a statement and a distance in iterations
@@ -75,7 +75,7 @@ class Loops:
 
     `spaces` are rows of SPACE, ascending by nest. `statements`: a row of STATEMENT per command; commands of one nest
     are neighbours, nests ascend. Of command i, `runs[run_offsets[i]:run_offsets[i + 1]]` are its runs, one per counter
-    of its space; `terms` and `rings` likewise what changes its fields. `distances`: per wait of the program, iterations.
+    of its space; `terms` and `rings` likewise what changes its fields. `distances`: per wait, iterations.
     """
 
     spaces: Rows
