@@ -1,0 +1,227 @@
+"""The groups of a segment as one looped program: a nest each, in the order in which engines go through it (PROG-5)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.program.loops.loops import (
+    BINDING_ADDRESS,
+    BINDING_FIELDS,
+    ENTRY_START,
+    MAX_COUNTERS,
+    RING,
+    RUN,
+    SOURCE_ADDRESS,
+    SPACE,
+    STATEMENT,
+    TARGET_ADDRESS,
+    TERM,
+    Loops,
+)
+from compiler.program.program import Rows
+from compiler.program.steps.action import Copy, Ring, Steps
+from compiler.program.steps.conflicts import Node
+from compiler.program.steps.order import GroupOrder
+from compiler.program.steps.statements import Statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OrderedGroup:
+    """A group on its way into a program: its steps, their statements, and the order of its loop."""
+
+    steps: Steps
+    statements: Sequence[Statement]
+    order: GroupOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assembled:
+    """Statements in the order of the program, what they wait for, and how they loop."""
+
+    statements: Sequence[Statement]
+    wait_offsets: Rows
+    waits: Rows
+    loops: Loops
+
+
+def assemble(groups: Sequence[OrderedGroup]) -> Assembled:
+    """The statements of groups that are worked on one after another."""
+    spaces: list[Any] = []
+    runs, terms, rings = _Lists(), _Lists(), _Lists()
+    rows: list[tuple[int, int]] = []
+    ordered: list[Statement] = []
+    named: list[_Named] = []
+    for number, group in enumerate(groups):
+        turns = group.order.turns
+        its = sorted(group.statements, key=lambda s: (turns[_node(number, s)].order, s.place, s.queue))
+        space_of = _spaces(number, group, spaces)
+        named.append(_Named(number, len(ordered), its))
+        for statement in its:
+            rows.append((space_of[statement.unit], turns[_node(number, statement)].stage))
+            runs.add([tuple(run) for run in statement.runs])
+            terms.add(_terms(statement))
+            rings.add(_rings(statement))
+        ordered += its
+    waits = [
+        _waits(groups, named, number, statement, place)
+        for number in range(len(groups))
+        for place, statement in enumerate(named[number].statements, named[number].first)
+    ]
+    loops = Loops(
+        spaces=np.array(spaces, dtype=SPACE),
+        statements=np.array(rows, dtype=STATEMENT),
+        run_offsets=runs.offsets(),
+        runs=np.array(runs.rows, dtype=RUN),
+        term_offsets=terms.offsets(),
+        terms=np.array(terms.rows, dtype=TERM),
+        ring_offsets=rings.offsets(),
+        rings=np.array(rings.rows, dtype=RING),
+        distances=np.array([distance for its in waits for _, distance in its], dtype=np.int64),
+    )
+    return Assembled(
+        statements=ordered,
+        wait_offsets=np.cumsum([0, *map(len, waits)]).astype(np.int32),
+        waits=np.array([name for its in waits for name, _ in its], dtype=np.int32),
+        loops=loops,
+    )
+
+
+def _node(group: int, statement: Statement) -> Node:
+    return Node(group, statement.step, statement.queue)
+
+
+class _Lists:
+    """Rows of all statements, and where each one's begin."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self._sizes = [0]
+
+    def add(self, rows: list[Any]) -> None:
+        """Those of the next statement."""
+        self.rows += rows
+        self._sizes.append(len(rows))
+
+    def offsets(self) -> Rows:
+        """Where each statement's rows begin."""
+        return np.cumsum(self._sizes).astype(np.int32)
+
+
+def _spaces(number: int, group: OrderedGroup, spaces: list[Any]) -> dict[int | None, int]:
+    """Enter a group's spaces: one of what is done once, and one for each unit; their numbers by unit."""
+    turns = group.order.turns
+    stages = [turns[_node(number, s)].stage for s in group.statements if s.unit is not None]
+    found: dict[int | None, int] = {}
+    if any(statement.unit is None for statement in group.statements):
+        found[None] = len(spaces)
+        # in the first of all iterations
+        spaces.append((number, 0, -max(0, *stages, 0), _padded((), 1), _padded((), 0)))
+    for unit, tiles in group.steps.units.items():
+        found[unit] = len(spaces)
+        spaces.append((number, len(tiles.counts), tiles.lag, _padded(tiles.counts, 1), _padded(tiles.strides(), 0)))
+    return found
+
+
+def _padded(values: tuple[int, ...], rest: int) -> tuple[int, ...]:
+    return (*values, *(rest,) * (MAX_COUNTERS - len(values)))
+
+
+# --- fields -----------------------------------------------------------------------------------------------------------
+
+
+def _fields(statement: Statement) -> list[int]:
+    """The field of each of a statement's numbers."""
+    key = statement.key
+    if isinstance(key, Copy):
+        return [SOURCE_ADDRESS, TARGET_ADDRESS]
+    found = [ENTRY_START + axis for axis in range(len(key.lengths))]
+    for number, bound in enumerate(key.bound):
+        first = BINDING_ADDRESS + number * BINDING_FIELDS
+        found += range(first, first + 1 + len(bound.lengths))
+    return found
+
+
+def _terms(statement: Statement) -> list[tuple[int, int, int]]:
+    fields = _fields(statement)
+    return sorted(
+        (field, counter, coefficient)
+        for counter, coefficients in enumerate(statement.coefficients)
+        for field, coefficient in zip(fields, coefficients, strict=True)
+        if coefficient
+    )
+
+
+def _rings(statement: Statement) -> list[tuple[Any, ...]]:
+    key = statement.key
+    pairs: list[tuple[int, Ring | None]]
+    if isinstance(key, Copy):
+        pairs = [(SOURCE_ADDRESS, key.source_ring), (TARGET_ADDRESS, key.target_ring)]
+    else:
+        pairs = [(BINDING_ADDRESS + n * BINDING_FIELDS, bound.ring) for n, bound in enumerate(key.bound)]
+    return [
+        (field, ring.modulus, ring.size, ring.base, _padded(ring.coefficients, 0))
+        for field, ring in pairs
+        if ring is not None
+    ]
+
+
+# --- waits ------------------------------------------------------------------------------------------------------------
+
+
+class _Named:
+    """The statements of a group by node, in their order: numbers in the program, and places in their steps."""
+
+    def __init__(self, group: int, first: int, statements: Sequence[Statement]) -> None:
+        self.first, self.statements = first, statements
+        self.by_node: dict[Node, list[tuple[int, int]]] = defaultdict(list)
+        for number, statement in enumerate(statements, first):
+            self.by_node[_node(group, statement)].append((statement.place, number))
+
+
+def _waits(
+    groups: Sequence[OrderedGroup], named: Sequence[_Named], number: int, statement: Statement, place: int
+) -> list[tuple[int, int]]:
+    """The statements that one waits for, with distances: of each engine, nest and kind of space the latest."""
+    node, group = _node(number, statement), groups[number]
+    stage = group.order.turns[node].stage
+    latest: dict[tuple[int, int, bool], tuple[int, int, int]] = {}
+    for wait in group.order.waits.get(node, ()):
+        its = named[wait.node.group].by_node[wait.node]
+        distance, name = wait.distance, its[-1][1]
+        is_once = named[wait.node.group].statements[name - named[wait.node.group].first].unit is None
+        if wait.node.group == number and not is_once:
+            if wait.node.step == node.step and not distance:
+                # of its own step what stands before it, or all of the round before
+                past = [name for its_place, name in its if its_place < statement.place]
+                distance, name = (0, past[-1]) if past else (1, name)
+            distance += group.order.turns[wait.node].stage - stage
+            assert distance > 0 or (distance == 0 and name < place)
+        elif is_once:
+            distance = 0
+        else:
+            name, distance = _in_nest_before(groups[wait.node.group], named[wait.node.group], its, distance)
+        key = wait.node.group, wait.node.queue, is_once
+        # the later position: a smaller distance, of equal ones the later number
+        latest[key] = max(latest.get(key, (-(1 << 62), 0, 0)), (-distance, name, distance))
+    return sorted((name, distance) for _, name, distance in latest.values())
+
+
+def _in_nest_before(
+    group: OrderedGroup, named: _Named, its: Sequence[tuple[int, int]], distance: int
+) -> tuple[int, int]:
+    """Of a node in a nest before: which statement to wait for, and how many iterations before its last."""
+    lasts = {}
+    for _, name in its:
+        statement = named.statements[name - named.first]
+        assert statement.unit is not None
+        lasts[name] = group.steps.units[statement.unit].round_of([run.last for run in statement.runs])
+    wanted, name = group.steps.rounds - 1 - distance, its[-1][1]
+    if lasts[name] >= wanted:
+        return name, lasts[name] - wanted
+    # the last one of the node ends before: all of it
+    return max(lasts, key=lambda name: (lasts[name], name)), 0

@@ -1,0 +1,62 @@
+"""Runs of tiles along one axis that do the same with numbers that go up evenly (SCHED-2)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.program.steps.action import Columns
+
+# The longest period of a run: more is listed tile by tile.
+PERIODS: Final = (1, 2, 3, 4)
+
+
+class Run(NamedTuple):
+    """Values of a counter: first, first + step, ..., `tiles` of them."""
+
+    first: int
+    step: int
+    tiles: int
+
+    @property
+    def last(self) -> int:
+        """The last value."""
+        return self.first + self.step * (self.tiles - 1)
+
+    def halves(self) -> tuple[Run, Run]:
+        """The same values in two runs."""
+        half = self.tiles // 2
+        second = Run(self.first + half * self.step, self.step if self.tiles - half > 1 else 1, self.tiles - half)
+        return Run(self.first, self.step if half > 1 else 1, half), second
+
+    def place(self, value: int) -> int:
+        """Which one a value is; -1 for none."""
+        number, rest = divmod(value - self.first, self.step)
+        return -1 if rest or not 0 <= number < self.tiles else number
+
+
+def runs_of(columns: Columns, first: int, count: int) -> list[Run]:
+    """The runs of tiles [first, first + count), counted from the first; of the period that needs fewest."""
+    same, even = columns.same[first : first + count], columns.even[first : first + count]
+    found = [_with_period(same, even, count, period) for period in PERIODS if period == 1 or count > period]
+    return min(found, key=len)
+
+
+def _with_period(same: NDArray[np.int64], even: NDArray[np.int64], count: int, period: int) -> list[Run]:
+    """Runs of tiles so many apart."""
+    found = []
+    for phase in range(min(period, count)):
+        its_same, its_even = same[phase::period], even[phase::period]
+        goes_on = (its_same[1:] == its_same[:-1]).all(axis=1)
+        changes = np.diff(its_even, axis=0)
+        is_even = (changes[1:] == changes[:-1]).all(axis=1)
+        first, length = 0, len(its_same)
+        while first < length:
+            last = first
+            while last + 1 < length and goes_on[last] and (last == first or is_even[last - 1]):
+                last += 1
+            found.append(Run(phase + first * period, period if last > first else 1, last - first + 1))
+            first = last + 1
+    return sorted(found)

@@ -1,0 +1,229 @@
+"""Which steps come how many rounds after which others, since they touch common bytes and one of them writes.
+
+A *node* is a step of a group on an engine. Of each group's rounds some are walked through, in order, on a shadow of the
+memories that says of each word which node wrote it last, in which round, and when each node has read it since. The
+rounds left out lie inside runs, of which the first and the last tiles are walked through (`rounds_to_walk`): what meets
+in between meets there. Whether that was enough the proof of the program tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from compiler.machine_code import compiled
+from compiler.program.steps.action import Steps, Touch
+from compiler.program.steps.axis_runs import PERIODS, runs_of
+
+# How many tiles of a run are walked through at its begin (twice the longest period, and one more), and at its end.
+_AT_BEGIN: Final = 2 * PERIODS[-1] + 1
+_AT_END: Final = 2
+_NOBODY: Final = -1
+# Before every round, those of what is done once included.
+_NEVER: Final = -2
+_NO_DISTANCE: Final = np.iinfo(np.int64).max
+# Dimensions of what one command touches.
+_DIMS: Final = 6
+
+
+class Node(NamedTuple):
+    """A step of a group on one engine."""
+
+    group: int
+    step: int
+    queue: int
+
+
+# By pairs of nodes (before, after) the least distance in rounds. Of nodes of different groups it counts from the last
+# round of the group before; of what is done once it is 0.
+Distances = dict[tuple[Node, Node], int]
+
+
+def rounds_to_walk(steps: Steps) -> list[int]:
+    """The rounds in which a unit works on a tile at the begin or at the end of runs along all axes."""
+    found: set[int] = set()
+    for tiles in steps.units.values():
+        kept = []
+        for columns, first, count in zip(steps.columns, tiles.firsts, tiles.counts, strict=True):
+            values: set[int] = set()
+            for run in runs_of(columns, first, count):
+                inside = range(run.first, run.last + 1, run.step)
+                values |= {*inside[:_AT_BEGIN], *inside[-_AT_END:]}
+            kept.append(sorted(values))
+        found |= {tiles.round_of(counters) for counters in product(*kept)}
+    return sorted(found)
+
+
+def distances_of(groups: Sequence[Steps]) -> Distances:
+    """The distances of the groups of a segment, which are worked on one after another."""
+    numbers: dict[Node, int] = {}
+    rows: list[Any] = []
+    for group, steps in enumerate(groups):
+        rows += _touched(group, steps, numbers)
+    nodes = list(numbers)
+    distances = np.full((len(nodes), len(nodes)), _NO_DISTANCE, dtype=np.int64)
+    table = np.array(rows, dtype=_TOUCH)
+    group_of = np.array([node.group for node in nodes], dtype=np.int64)
+    last_rounds = np.array([steps.rounds - 1 for steps in groups], dtype=np.int64)
+    for place in np.unique(table["place"]).tolist():
+        mine = table[table["place"] == place]
+        word, low, size = _words_of(mine)
+        firsts = (mine["address"] - low) // word
+        columns = (mine[name].copy() for name in ("node", "round", "is_write"))
+        meet(
+            *columns,
+            firsts,
+            mine["counts"].copy(),
+            mine["strides"].copy(),
+            word,
+            size,
+            group_of,
+            last_rounds,
+            distances,
+        )
+    pairs = np.argwhere(distances < _NO_DISTANCE).tolist()
+    return {(nodes[one], nodes[other]): int(distances[one, other]) for one, other in pairs}
+
+
+_TOUCH: Final = np.dtype(
+    [
+        ("node", "<i8"),
+        ("round", "<i8"),
+        ("place", "<i8"),
+        ("is_write", "<i8"),
+        ("address", "<i8"),
+        ("counts", "<i8", (_DIMS,)),
+        ("strides", "<i8", (_DIMS,)),
+    ]
+)
+
+
+def _touched(group: int, steps: Steps, numbers: dict[Node, int]) -> list[Any]:
+    """What is touched in the rounds that are walked through, in order; new nodes are numbered."""
+    rows: list[Any] = []
+    for number in [-1, *rounds_to_walk(steps)]:
+        for step, is_once in enumerate(steps.once):
+            if is_once != (number < 0):
+                continue
+            for action in steps.at(step, number):
+                node = numbers.setdefault(Node(group, step, action.queue), len(numbers))
+                # it reads all before it writes
+                touches = sorted(action.touches, key=lambda touch: touch.is_write)
+                rows += [(node, number, t.place, int(t.is_write), *_dims_of(t)) for t in touches]
+    return rows
+
+
+def _dims_of(touch: Touch) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """The first byte, and counts and strides of as many dimensions as a row has."""
+    low, dims = touch.address, []
+    for count, stride in zip(touch.counts, touch.strides, strict=True):
+        if count > 1:
+            low += min(0, (count - 1) * stride)
+            dims.append((count, abs(stride)))
+    while len(dims) > _DIMS:
+        # more than a row holds: the innermost two as one that covers both
+        (count, stride), (inner, step) = dims[-2:]
+        dims[-2:] = [((count - 1) * stride + (inner - 1) * step + 1, 1)]
+    rest = _DIMS - len(dims)
+    return low, (*(c for c, _ in dims), *(1,) * rest), (*(s for _, s in dims), *(0,) * rest)
+
+
+def _words_of(rows: Any) -> tuple[int, int, int]:
+    """The bytes of a word of which all that is touched are whole ones, the first byte, and how many words there are."""
+    counts, strides = rows["counts"], rows["strides"]
+    low = int(rows["address"].min())
+    stop = int((rows["address"] + ((counts - 1) * strides).sum(axis=1)).max()) + 1
+    is_run = (strides == 1) & (counts > 1)
+    if not is_run.any(axis=1).all():
+        return 1, low, stop - low
+    steps = np.where(is_run, counts, strides)[counts > 1]
+    word = int(np.gcd(np.gcd.reduce(steps), np.gcd.reduce(rows["address"] - low)))
+    return word, low, -(-(stop - low) // word)
+
+
+@compiled()
+def _enter(distances: Any, before: int, then: int, after: int, now: int, group_of: Any, last_rounds: Any) -> None:
+    """A node that met another one's words of the round `then`."""
+    if before == after:
+        return
+    gap = now - then
+    if then < 0:
+        gap = 0
+    elif group_of[before] != group_of[after]:
+        gap = last_rounds[group_of[before]] - then
+    if gap < distances[before, after]:
+        distances[before, after] = gap
+
+
+@compiled(
+    "void(int64[::1], int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64, int64, int64[::1], "
+    "int64[::1], int64[:, ::1])"
+)
+def meet(
+    nodes: Any,
+    rounds: Any,
+    writes: Any,
+    firsts: Any,
+    counts: Any,
+    strides: Any,
+    word: int,
+    size: int,
+    group_of: Any,
+    last_rounds: Any,
+    distances: Any,
+) -> None:
+    """Enter the least distances of pairs of nodes that meet in one memory of `size` words; touches come in order.
+
+    Whoever reads has waited for the writer, so a write waits for readers since, and for the writer if there are none.
+    distances: shape (nodes, nodes), [before, after].
+    """
+    node_count = len(distances)
+    writer, written = np.full(size, _NOBODY, dtype=np.int32), np.full(size, _NEVER, dtype=np.int32)
+    column, columns = np.full(node_count, _NOBODY, dtype=np.int64), 0
+    for i in range(len(nodes)):
+        if not writes[i] and column[nodes[i]] == _NOBODY:
+            column[nodes[i]] = columns
+            columns += 1
+    owner = np.empty(columns, dtype=np.int64)
+    for node in range(node_count):
+        if column[node] != _NOBODY:
+            owner[column[node]] = node
+    read = np.full((size, columns), _NEVER, dtype=np.int32)
+    place = np.zeros(_DIMS, dtype=np.int64)
+    for i in range(len(nodes)):
+        node, now = nodes[i], rounds[i]
+        place[:] = 0
+        while True:
+            at, run = firsts[i], 1
+            for d in range(_DIMS):
+                if strides[i, d] == 1 and counts[i, d] > 1:
+                    run = counts[i, d] // word
+                else:
+                    at += place[d] * (strides[i, d] // word)
+            for w in range(at, at + run):
+                is_read = False
+                if writes[i]:
+                    for c in range(columns):
+                        if read[w, c] != _NEVER:
+                            is_read = True
+                            _enter(distances, owner[c], read[w, c], node, now, group_of, last_rounds)
+                            read[w, c] = _NEVER
+                if not is_read and writer[w] != _NOBODY:
+                    _enter(distances, writer[w], written[w], node, now, group_of, last_rounds)
+                if writes[i]:
+                    writer[w], written[w] = node, now
+                else:
+                    read[w, column[node]] = now
+            d = _DIMS - 1
+            while d >= 0:
+                if counts[i, d] > 1 and strides[i, d] != 1:
+                    place[d] += 1
+                    if place[d] < counts[i, d]:
+                        break
+                    place[d] = 0
+                d -= 1
+            if d < 0:
+                break

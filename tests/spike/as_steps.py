@@ -1,0 +1,66 @@
+"""The spike's actions of a group as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler.program.steps.action import Action, Bound, Call, Columns, Copy, Numbers, Ring, Touch, UnitTiles
+from compiler.program.steps.tile_columns import columns_of
+from tests.spike.actions import Action as SpikeAction
+from tests.spike.actions import FlatActions
+
+
+class SpikeSteps:
+    """One group of the spike."""
+
+    def __init__(self, actions: FlatActions) -> None:
+        self.actions = actions
+        self.units: Mapping[int, UnitTiles] = {
+            number: UnitTiles(unit.firsts, unit.counts, unit.lag) for number, unit in actions.units.items()
+        }
+        self.rounds = len(actions.rounds)
+        self.once: Sequence[bool] = [family.before for family in actions.families]
+        lowering = actions.lowering
+        names = [*lowering.geometry.inputs, *lowering.geometry.made]
+        self.columns: Sequence[Columns] = [columns_of(lowering.tiles, names, axis) for axis in actions.axes]
+        self._known: dict[tuple[int, int], Sequence[Action]] = {}
+
+    def unit_of(self, queue: int) -> int:
+        """The core of an engine."""
+        number: int = self.actions.lowering.machine.queues[queue].number
+        return number
+
+    def at(self, step: int, number: int) -> Sequence[Action]:
+        """What a family does in a round."""
+        found = self._known.get((step, number))
+        if found is None:
+            family = self.actions.families[step]
+            found = self._known[step, number] = [_action(action) for action in self.actions.at(family, number)]
+        return found
+
+    def entry(self, table: int, box: Any, rest: Numbers) -> int:
+        """The number of an entry: the spike's are those of a whole range."""
+        del rest
+        return self.actions.context.entry(table, box)
+
+
+def _ring(ring: Any) -> Ring | None:
+    return None if ring is None else Ring(ring[0], 2, ring[1], ring[2])
+
+
+def _action(action: SpikeAction) -> Action:
+    touches = tuple(
+        Touch(place, is_write, low, tuple(c for c, _ in dims), tuple(s for _, s in dims))
+        for place, is_write, low, dims in action.touches
+    )
+    key = action.key
+    if key[0] == "copy":
+        return Action(
+            Copy(key[1], key[2], key[3], *key[4:7], key[7], _ring(key[8]), _ring(key[9])), action.numbers, touches
+        )
+    bound = tuple(Bound(o, p, lengths, strides, _ring(ring)) for o, p, lengths, strides, ring in key[-1])
+    rest = tuple(int(value) for value in np.ravel(np.array(key[6], dtype=np.int64)))
+    return Action(Call(key[1], key[2], key[3], key[4], key[5], rest, bound), action.numbers, touches)
