@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.program.steps.action import Action, Bound, Call, Columns, Copy, Numbers, Ring, Touch, UnitTiles
+from compiler.program.steps.action import Action, Bound, Call, Columns, Copy, Numbers, Ring, Space, Touch
 from compiler.program.steps.tile_columns import columns_of
 from tests.spike.actions import Action as SpikeAction
 from tests.spike.actions import FlatActions
@@ -18,15 +18,29 @@ class SpikeSteps:
 
     def __init__(self, actions: FlatActions) -> None:
         self.actions = actions
-        self.units: Mapping[int, UnitTiles] = {
-            number: UnitTiles(unit.firsts, unit.counts, unit.lag) for number, unit in actions.units.items()
+        self._spaces: Mapping[int, Space] = {
+            number: Space(unit.counts, unit.strides(), unit.lag) for number, unit in actions.units.items()
         }
-        self.rounds = len(actions.rounds)
+        self.iterations = len(actions.rounds)
         self.once: Sequence[bool] = [family.before for family in actions.families]
         lowering = actions.lowering
         names = [*lowering.geometry.inputs, *lowering.geometry.made]
-        self.columns: Sequence[Columns] = [columns_of(lowering.tiles, names, axis) for axis in actions.axes]
+        columns = [columns_of(lowering.tiles, names, axis) for axis in actions.axes]
+        self._columns = {
+            number: [its.part(*cut) for its, *cut in zip(columns, unit.firsts, unit.counts, strict=True)]
+            for number, unit in actions.units.items()
+        }
         self._known: dict[tuple[int, int], Sequence[Action]] = {}
+
+    def spaces(self, step: int) -> Mapping[int, Space]:
+        """The tiles of each core."""
+        del step
+        return self._spaces
+
+    def columns(self, step: int, unit: int) -> Sequence[Columns]:
+        """What tiles differ in along each axis."""
+        del step
+        return self._columns[unit]
 
     def unit_of(self, queue: int) -> int:
         """The core of an engine."""
@@ -58,9 +72,8 @@ def _action(action: SpikeAction) -> Action:
     )
     key = action.key
     if key[0] == "copy":
-        return Action(
-            Copy(key[1], key[2], key[3], *key[4:7], key[7], _ring(key[8]), _ring(key[9])), action.numbers, touches
-        )
+        rings = _ring(key[8]), _ring(key[9])
+        return Action(Copy(key[1], key[2], key[3], key[4], key[5], key[6], key[7], *rings), action.numbers, touches)
     bound = tuple(Bound(o, p, lengths, strides, _ring(ring)) for o, p, lengths, strides, ring in key[-1])
     rest = tuple(int(value) for value in np.ravel(np.array(key[6], dtype=np.int64)))
     return Action(Call(key[1], key[2], key[3], key[4], key[5], rest, bound), action.numbers, touches)

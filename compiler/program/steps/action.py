@@ -88,59 +88,59 @@ class Action(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class UnitTiles:
-    """A unit's tiles: along each axis the first and how many, and the round of the first of all."""
+class Space:
+    """Counters of a unit, outermost first: how many values each has, and by how many iterations these are apart.
 
-    firsts: Numbers
+    `base`: the iteration at which all are 0.
+    """
+
     counts: Numbers
-    lag: int
+    strides: Numbers
+    base: int
 
-    def strides(self) -> Numbers:
-        """By axis how many tiles lie between neighbours, in the unit's own order."""
-        found, stride = [0] * len(self.counts), 1
-        for axis in reversed(range(len(self.counts))):
-            found[axis] = stride
-            stride *= self.counts[axis]
-        return tuple(found)
-
-    def round_of(self, counters: Sequence[int]) -> int:
-        """The round of a tile, given by its counters (from 0 on along each axis)."""
-        return self.lag + sum(c * s for c, s in zip(counters, self.strides(), strict=True))
+    def iteration(self, counters: Sequence[int]) -> int:
+        """The iteration of these counters."""
+        return self.base + sum(c * s for c, s in zip(counters, self.strides, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """All that what is done depends on along one axis, tile by tile.
+    """All that what is done depends on along one counter, value by value.
 
-    `even`: what may go up evenly from tile to tile, `same`: what has to stay the same for tiles to be a run; shapes
-    (tiles, columns).
+    `even`: what may go up evenly from value to value, `same`: what has to stay the same for values to be a run; shapes
+    (values, columns).
     """
 
     even: NDArray[np.int64]
     same: NDArray[np.int64]
 
+    def part(self, first: int, count: int) -> Columns:
+        """Those of some values."""
+        return Columns(self.even[first : first + count], self.same[first : first + count])
+
 
 class Steps(Protocol):
-    """A group as steps: each says for the tiles of any round what it does, whatever was asked before."""
+    """A group as steps: each says what it does in any iteration, whatever was asked before.
+
+    What is done once comes before all iterations and is asked for as iteration -1.
+    """
 
     @property
-    def units(self) -> Mapping[int, UnitTiles]:
-        """The units that have tiles."""
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds there are: in each, every unit that has one works on its next tile."""
+    def iterations(self) -> int:
+        """How many there are; in each, every unit that has something to do goes on."""
 
     @property
     def once(self) -> Sequence[bool]:
-        """By step, in the order of a tile: whether it is done once, before all tiles (round -1)."""
+        """By step, in the order of a tile: whether it is done once."""
 
-    @property
-    def columns(self) -> Sequence[Columns]:
-        """By axis of the tiles what is done along it depends on."""
+    def spaces(self, step: int) -> Mapping[int, Space]:
+        """The counters of a step, by unit."""
+
+    def columns(self, step: int, unit: int) -> Sequence[Columns]:
+        """By counter of a step on a unit, what is done depends on."""
 
     def unit_of(self, queue: int) -> int:
         """The unit that an engine belongs to."""
 
-    def at(self, step: int, number: int) -> Sequence[Action]:
-        """What a step does in a round."""
+    def at(self, step: int, iteration: int) -> Sequence[Action]:
+        """What a step does in an iteration."""

@@ -24,7 +24,7 @@ from compiler.program.loops.loops import (
     Loops,
 )
 from compiler.program.program import Rows
-from compiler.program.steps.action import Copy, Ring, Steps
+from compiler.program.steps.action import Copy, Ring, Space, Steps
 from compiler.program.steps.conflicts import Node
 from compiler.program.steps.order import GroupOrder
 from compiler.program.steps.statements import Statement
@@ -62,7 +62,7 @@ def assemble(groups: Sequence[OrderedGroup]) -> Assembled:
         space_of = _spaces(number, group, spaces)
         named.append(_Named(number, len(ordered), its))
         for statement in its:
-            rows.append((space_of[statement.unit], turns[_node(number, statement)].stage))
+            rows.append((space_of[_space(group, statement)], turns[_node(number, statement)].stage))
             runs.add([tuple(run) for run in statement.runs])
             terms.add(_terms(statement))
             rings.add(_rings(statement))
@@ -95,6 +95,11 @@ def _node(group: int, statement: Statement) -> Node:
     return Node(group, statement.step, statement.queue)
 
 
+def _space(group: OrderedGroup, statement: Statement) -> Space | None:
+    """The counters of a statement; None of what is done once."""
+    return None if statement.unit is None else group.steps.spaces(statement.step)[statement.unit]
+
+
 class _Lists:
     """Rows of all statements, and where each one's begin."""
 
@@ -112,18 +117,20 @@ class _Lists:
         return np.cumsum(self._sizes).astype(np.int32)
 
 
-def _spaces(number: int, group: OrderedGroup, spaces: list[Any]) -> dict[int | None, int]:
-    """Enter a group's spaces: one of what is done once, and one for each unit; their numbers by unit."""
+def _spaces(number: int, group: OrderedGroup, spaces: list[Any]) -> dict[Space | None, int]:
+    """Enter a group's spaces and return their numbers; None: of what is done once."""
     turns = group.order.turns
     stages = [turns[_node(number, s)].stage for s in group.statements if s.unit is not None]
-    found: dict[int | None, int] = {}
+    found: dict[Space | None, int] = {}
     if any(statement.unit is None for statement in group.statements):
         found[None] = len(spaces)
         # in the first of all iterations
         spaces.append((number, 0, -max(0, *stages, 0), _padded((), 1), _padded((), 0)))
-    for unit, tiles in group.steps.units.items():
-        found[unit] = len(spaces)
-        spaces.append((number, len(tiles.counts), tiles.lag, _padded(tiles.counts, 1), _padded(tiles.strides(), 0)))
+    for space in dict.fromkeys(_space(group, statement) for statement in group.statements):
+        if space is None:
+            continue
+        found[space] = len(spaces)
+        spaces.append((number, len(space.counts), space.base, _padded(space.counts, 1), _padded(space.strides, 0)))
     return found
 
 
@@ -194,17 +201,20 @@ def _waits(
         its = named[wait.node.group].by_node[wait.node]
         distance, name = wait.distance, its[-1][1]
         is_once = named[wait.node.group].statements[name - named[wait.node.group].first].unit is None
+        if wait.node.group != number:
+            group_before = groups[wait.node.group]
+            name, distance = (
+                (name, 0) if is_once else _in_nest_before(group_before, named[wait.node.group], its, distance)
+            )
+        elif wait.node.step == node.step and not distance:
+            # of its own step what stands before it, or else all of the iteration before
+            past = [name for its_place, name in its if its_place < statement.place]
+            if is_once and not past:
+                continue
+            distance, name = (0, past[-1]) if past else (1, name)
         if wait.node.group == number and not is_once:
-            if wait.node.step == node.step and not distance:
-                # of its own step what stands before it, or all of the round before
-                past = [name for its_place, name in its if its_place < statement.place]
-                distance, name = (0, past[-1]) if past else (1, name)
             distance += group.order.turns[wait.node].stage - stage
             assert distance > 0 or (distance == 0 and name < place)
-        elif is_once:
-            distance = 0
-        else:
-            name, distance = _in_nest_before(groups[wait.node.group], named[wait.node.group], its, distance)
         key = wait.node.group, wait.node.queue, is_once
         # the later position: a smaller distance, of equal ones the later number
         latest[key] = max(latest.get(key, (-(1 << 62), 0, 0)), (-distance, name, distance))
@@ -218,9 +228,10 @@ def _in_nest_before(
     lasts = {}
     for _, name in its:
         statement = named.statements[name - named.first]
-        assert statement.unit is not None
-        lasts[name] = group.steps.units[statement.unit].round_of([run.last for run in statement.runs])
-    wanted, name = group.steps.rounds - 1 - distance, its[-1][1]
+        space = _space(group, statement)
+        assert space is not None
+        lasts[name] = space.iteration([run.last for run in statement.runs])
+    wanted, name = group.steps.iterations - 1 - distance, its[-1][1]
     if lasts[name] >= wanted:
         return name, lasts[name] - wanted
     # the last one of the node ends before: all of it

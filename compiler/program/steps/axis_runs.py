@@ -1,4 +1,4 @@
-"""Runs of tiles along one axis that do the same with numbers that go up evenly (SCHED-2)."""
+"""Runs: values of a counter for which the same is done with numbers that go up evenly (SCHED-2)."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Run(NamedTuple):
         return -1 if rest or not 0 <= number < self.tiles else number
 
 
-def runs_of(columns: Columns, first: int, count: int) -> list[Run]:
-    """The runs of tiles [first, first + count), counted from the first; of the period that needs fewest."""
-    same, even = columns.same[first : first + count], columns.even[first : first + count]
+def runs_of(columns: Columns) -> list[Run]:
+    """The runs of a counter's values; of the period that needs fewest."""
+    same, even, count = columns.same, columns.even, len(columns.same)
     found = [_with_period(same, even, count, period) for period in PERIODS if period == 1 or count > period]
     return min(found, key=len)
 
 
 def _with_period(same: NDArray[np.int64], even: NDArray[np.int64], count: int, period: int) -> list[Run]:
-    """Runs of tiles so many apart."""
+    """Runs of values so many apart."""
     found = []
     for phase in range(min(period, count)):
         its_same, its_even = same[phase::period], even[phase::period]

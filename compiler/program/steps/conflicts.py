@@ -1,9 +1,9 @@
-"""Which steps come how many rounds after which others, since they touch common bytes and one of them writes.
+"""Which steps come how many iterations after which others, since they touch common bytes and one of them writes.
 
-A *node* is a step of a group on an engine. Of each group's rounds some are walked through, in order, on a shadow of the
-memories that says of each word which node wrote it last, in which round, and when each node has read it since. The
-rounds left out lie inside runs, of which the first and the last tiles are walked through (`rounds_to_walk`): what meets
-in between meets there. Whether that was enough the proof of the program tells.
+A *node* is a step of a group on an engine. Some of each group's iterations are walked through, in order, on a shadow of
+the memories that says of each word which node wrote it last, in which iteration, and when each node has read it since.
+Those left out lie inside runs, of which the first and the last values are walked through (`walked`): what meets in
+between meets there. Whether that was enough the proof of the program tells.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 
 from compiler.machine_code import compiled
 from compiler.program.steps.action import Steps, Touch
-from compiler.program.steps.axis_runs import PERIODS, runs_of
+from compiler.program.steps.axis_runs import runs_of
 
-# How many tiles of a run are walked through at its begin (twice the longest period, and one more), and at its end.
-_AT_BEGIN: Final = 2 * PERIODS[-1] + 1
+# How many values of a run are walked through at its begin (all uses of two buffers, and one more), and at its end.
+_AT_BEGIN: Final = 4
 _AT_END: Final = 2
 _NOBODY: Final = -1
-# Before every round, those of what is done once included.
+# Before every iteration, that of what is done once included.
 _NEVER: Final = -2
 _NO_DISTANCE: Final = np.iinfo(np.int64).max
 # Dimensions of what one command touches.
@@ -37,23 +37,27 @@ class Node(NamedTuple):
     queue: int
 
 
-# By pairs of nodes (before, after) the least distance in rounds. Of nodes of different groups it counts from the last
-# round of the group before; of what is done once it is 0.
+# By pairs of nodes (before, after) the least distance in iterations. Of nodes of different groups it counts from
+# the last iteration of the group before; of what is done once it is 0.
 Distances = dict[tuple[Node, Node], int]
 
 
-def rounds_to_walk(steps: Steps) -> list[int]:
-    """The rounds in which a unit works on a tile at the begin or at the end of runs along all axes."""
-    found: set[int] = set()
-    for tiles in steps.units.values():
-        kept = []
-        for columns, first, count in zip(steps.columns, tiles.firsts, tiles.counts, strict=True):
-            values: set[int] = set()
-            for run in runs_of(columns, first, count):
-                inside = range(run.first, run.last + 1, run.step)
-                values |= {*inside[:_AT_BEGIN], *inside[-_AT_END:]}
-            kept.append(sorted(values))
-        found |= {tiles.round_of(counters) for counters in product(*kept)}
+def walked(steps: Steps) -> list[tuple[int, int]]:
+    """The iterations and steps that are walked through, in order: where counters are at begins or ends of runs."""
+    found: set[tuple[int, int]] = set()
+    for step, is_once in enumerate(steps.once):
+        if is_once:
+            found.add((-1, step))
+            continue
+        for unit, space in steps.spaces(step).items():
+            kept = []
+            for columns in steps.columns(step, unit):
+                values: set[int] = set()
+                for run in runs_of(columns):
+                    inside = range(run.first, run.last + 1, run.step)
+                    values |= {*inside[:_AT_BEGIN], *inside[-_AT_END:]}
+                kept.append(sorted(values))
+            found |= {(space.iteration(counters), step) for counters in product(*kept)}
     return sorted(found)
 
 
@@ -67,12 +71,12 @@ def distances_of(groups: Sequence[Steps]) -> Distances:
     distances = np.full((len(nodes), len(nodes)), _NO_DISTANCE, dtype=np.int64)
     table = np.array(rows, dtype=_TOUCH)
     group_of = np.array([node.group for node in nodes], dtype=np.int64)
-    last_rounds = np.array([steps.rounds - 1 for steps in groups], dtype=np.int64)
+    last_iterations = np.array([steps.iterations - 1 for steps in groups], dtype=np.int64)
     for place in np.unique(table["place"]).tolist():
         mine = table[table["place"] == place]
         word, low, size = _words_of(mine)
         firsts = (mine["address"] - low) // word
-        columns = (mine[name].copy() for name in ("node", "round", "is_write"))
+        columns = (mine[name].copy() for name in ("node", "iteration", "is_write"))
         meet(
             *columns,
             firsts,
@@ -81,7 +85,7 @@ def distances_of(groups: Sequence[Steps]) -> Distances:
             word,
             size,
             group_of,
-            last_rounds,
+            last_iterations,
             distances,
         )
     pairs = np.argwhere(distances < _NO_DISTANCE).tolist()
@@ -91,7 +95,7 @@ def distances_of(groups: Sequence[Steps]) -> Distances:
 _TOUCH: Final = np.dtype(
     [
         ("node", "<i8"),
-        ("round", "<i8"),
+        ("iteration", "<i8"),
         ("place", "<i8"),
         ("is_write", "<i8"),
         ("address", "<i8"),
@@ -102,17 +106,14 @@ _TOUCH: Final = np.dtype(
 
 
 def _touched(group: int, steps: Steps, numbers: dict[Node, int]) -> list[Any]:
-    """What is touched in the rounds that are walked through, in order; new nodes are numbered."""
+    """What is touched where a group is walked through, in order; new nodes are numbered."""
     rows: list[Any] = []
-    for number in [-1, *rounds_to_walk(steps)]:
-        for step, is_once in enumerate(steps.once):
-            if is_once != (number < 0):
-                continue
-            for action in steps.at(step, number):
-                node = numbers.setdefault(Node(group, step, action.queue), len(numbers))
-                # it reads all before it writes
-                touches = sorted(action.touches, key=lambda touch: touch.is_write)
-                rows += [(node, number, t.place, int(t.is_write), *_dims_of(t)) for t in touches]
+    for iteration, step in walked(steps):
+        for action in steps.at(step, iteration):
+            node = numbers.setdefault(Node(group, step, action.queue), len(numbers))
+            # it reads all before it writes
+            touches = sorted(action.touches, key=lambda touch: touch.is_write)
+            rows += [(node, iteration, t.place, int(t.is_write), *_dims_of(t)) for t in touches]
     return rows
 
 
@@ -145,15 +146,15 @@ def _words_of(rows: Any) -> tuple[int, int, int]:
 
 
 @compiled()
-def _enter(distances: Any, before: int, then: int, after: int, now: int, group_of: Any, last_rounds: Any) -> None:
-    """A node that met another one's words of the round `then`."""
+def _enter(distances: Any, before: int, then: int, after: int, now: int, group_of: Any, last_iterations: Any) -> None:
+    """A node that met another one's words of the iteration `then`."""
     if before == after:
         return
     gap = now - then
     if then < 0:
         gap = 0
     elif group_of[before] != group_of[after]:
-        gap = last_rounds[group_of[before]] - then
+        gap = last_iterations[group_of[before]] - then
     if gap < distances[before, after]:
         distances[before, after] = gap
 
@@ -164,7 +165,7 @@ def _enter(distances: Any, before: int, then: int, after: int, now: int, group_o
 )
 def meet(
     nodes: Any,
-    rounds: Any,
+    iterations: Any,
     writes: Any,
     firsts: Any,
     counts: Any,
@@ -172,7 +173,7 @@ def meet(
     word: int,
     size: int,
     group_of: Any,
-    last_rounds: Any,
+    last_iterations: Any,
     distances: Any,
 ) -> None:
     """Enter the least distances of pairs of nodes that meet in one memory of `size` words; touches come in order.
@@ -191,10 +192,11 @@ def meet(
     for node in range(node_count):
         if column[node] != _NOBODY:
             owner[column[node]] = node
-    read = np.full((size, columns), _NEVER, dtype=np.int32)
+    read, read_by = np.full((size, columns), _NEVER, dtype=np.int32), np.zeros(size, dtype=np.int32)
     place = np.zeros(_DIMS, dtype=np.int64)
     for i in range(len(nodes)):
-        node, now = nodes[i], rounds[i]
+        node, now, is_write, mine = nodes[i], iterations[i], writes[i] != 0, column[nodes[i]]
+        before, then = _NOBODY, _NEVER
         place[:] = 0
         while True:
             at, run = firsts[i], 1
@@ -204,19 +206,23 @@ def meet(
                 else:
                     at += place[d] * (strides[i, d] // word)
             for w in range(at, at + run):
-                is_read = False
-                if writes[i]:
+                if is_write and read_by[w]:
+                    read_by[w] = 0
                     for c in range(columns):
                         if read[w, c] != _NEVER:
-                            is_read = True
-                            _enter(distances, owner[c], read[w, c], node, now, group_of, last_rounds)
+                            # neighbouring words mostly tell the same
+                            if read[w, c] != then or owner[c] != before:
+                                before, then = owner[c], read[w, c]
+                                _enter(distances, before, then, node, now, group_of, last_iterations)
                             read[w, c] = _NEVER
-                if not is_read and writer[w] != _NOBODY:
-                    _enter(distances, writer[w], written[w], node, now, group_of, last_rounds)
-                if writes[i]:
+                elif writer[w] != _NOBODY and (writer[w] != before or written[w] != then):
+                    before, then = writer[w], written[w]
+                    _enter(distances, before, then, node, now, group_of, last_iterations)
+                if is_write:
                     writer[w], written[w] = node, now
                 else:
-                    read[w, column[node]] = now
+                    read_by[w] += read[w, mine] == _NEVER
+                    read[w, mine] = now
             d = _DIMS - 1
             while d >= 0:
                 if counts[i, d] > 1 and strides[i, d] != 1:

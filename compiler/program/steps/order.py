@@ -29,7 +29,7 @@ class Turn(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """That a node has done its part of the tile so many rounds before."""
+    """That a node has done its part of what it did so many iterations before."""
 
     node: Node
     distance: int

@@ -1,4 +1,4 @@
-"""At which time of a tile each node comes, if engines take what is ready first: from a simulation of the first rounds.
+"""At which time of a tile each node comes if engines take what is ready first: by a simulation of some iterations.
 
 Engines do not keep the order of steps there: each takes, of its steps' next commands, one that waits for nothing, the
 most urgent first if asked for (that after which most comes).
@@ -21,39 +21,39 @@ from compiler.program.steps.conflicts import Distances, Node
 from compiler.program.timing.demands import demands_of
 from compiler.program.timing.timeline import timeline_under, to_the_end
 
-# How many commands are simulated; of rounds at least so many, where there are as many.
+# How many commands are simulated; of iterations at least so many, if there are as many.
 _COMMANDS_MAX: Final = 4096
-_ROUNDS_MIN: Final = 16
+_ITERATIONS_MIN: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FirstRounds:
-    """The commands of a group's first rounds: their nodes and rounds (-1: once), in the order of steps."""
+class FirstIterations:
+    """The commands of a group's first iterations: their nodes and iterations (-1: once), in the order of steps."""
 
     actions: Sequence[Action]
     nodes: Sequence[Node]
     numbers: Sequence[int]
-    rounds: int
+    iterations: int
 
 
-def first_rounds(group: int, steps: Steps) -> FirstRounds:
-    """The commands of the first rounds of a group."""
+def first_iterations(group: int, steps: Steps) -> FirstIterations:
+    """The commands of the first iterations of a group."""
     actions: list[Action] = []
     nodes: list[Node] = []
     numbers: list[int] = []
-    number = -1
-    while number < steps.rounds and (number < _ROUNDS_MIN or len(actions) < _COMMANDS_MAX):
+    iteration = -1
+    while iteration < steps.iterations and (iteration < _ITERATIONS_MIN or len(actions) < _COMMANDS_MAX):
         for step, is_once in enumerate(steps.once):
-            if is_once == (number < 0):
-                for action in steps.at(step, number):
+            if is_once == (iteration < 0):
+                for action in steps.at(step, iteration):
                     actions.append(action)
                     nodes.append(Node(group, step, action.queue))
-                    numbers.append(number)
-        number += 1
-    return FirstRounds(actions=actions, nodes=nodes, numbers=numbers, rounds=number)
+                    numbers.append(iteration)
+        iteration += 1
+    return FirstIterations(actions=actions, nodes=nodes, numbers=numbers, iterations=iteration)
 
 
-def waits_of(first: FirstRounds, distances: Distances) -> tuple[np.ndarray, np.ndarray]:
+def waits_of(first: FirstIterations, distances: Distances) -> tuple[np.ndarray, np.ndarray]:
     """What each of the commands waits for, as offsets and numbers of commands."""
     numbers: dict[Node, list[int]] = defaultdict(list)
     rounds: dict[Node, list[int]] = defaultdict(list)
@@ -81,8 +81,8 @@ def waits_of(first: FirstRounds, distances: Distances) -> tuple[np.ndarray, np.n
     return np.array(offsets, dtype=np.int32), np.array(waits, dtype=np.int32)
 
 
-def phases_of(first: FirstRounds, program: Program, profile: Profile, *, is_urgent: bool) -> Mapping[Node, float]:
-    """By node how much later than its tile it runs, in rounds; `program`: the commands with their waits."""
+def phases_of(first: FirstIterations, program: Program, profile: Profile, *, is_urgent: bool) -> Mapping[Node, float]:
+    """By node how much later than its tile it runs, in iterations; `program`: the commands with their waits."""
     streams = np.array([node.step for node in first.nodes], dtype=np.int64)
     demands = demands_of(program, profile)
     urgency = -to_the_end(program, demands, streams) if is_urgent else None
@@ -100,8 +100,8 @@ def phases_of(first: FirstRounds, program: Program, profile: Profile, *, is_urge
     return phases
 
 
-def _clock(times: Mapping[Node, Mapping[int, int]], program: Program, first: FirstRounds) -> np.ndarray:
-    """By round the time at which its tiles are worked on: when the last of their calls is issued."""
+def _clock(times: Mapping[Node, Mapping[int, int]], program: Program, first: FirstIterations) -> np.ndarray:
+    """By iteration the time at which its tiles are worked on: when the last of their calls is issued."""
     calls = [node.step for node, call in zip(first.nodes, program.commands["call"].tolist(), strict=True) if call >= 0]
     last = max(calls, default=max(node.step for node in first.nodes))
     marks: dict[int, int] = {}
@@ -110,4 +110,4 @@ def _clock(times: Mapping[Node, Mapping[int, int]], program: Program, first: Fir
             for number, time in its.items():
                 marks[number] = max(marks.get(number, 0), time)
     known = sorted(marks) or [0]
-    return np.interp(np.arange(max(1, first.rounds)), known, [float(marks.get(number, 0)) for number in known])
+    return np.interp(np.arange(max(1, first.iterations)), known, [float(marks.get(number, 0)) for number in known])

@@ -1,8 +1,8 @@
 """Statements of a group: products of runs whose commands differ in numbers that go up evenly (SCHED-2, PROG-5).
 
-Along each axis the tiles of a unit are cut into runs (`axis_runs.py`). A product of runs is asked for at its first
-tile, at the next one along each axis, and at its farthest corner: the first two give base and coefficients, the last
-one proves them. So the work depends on runs, not on tiles.
+The values of each counter are cut into runs (`axis_runs.py`). A product of runs is asked for at its first tile, at the
+next one along each counter, and at its farthest corner: the first two give base and coefficients, the last one proves
+them. So the work depends on runs, not on tiles.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from compiler.program.steps.action import Call, Copy, Numbers, Steps, UnitTiles
+from compiler.program.steps.action import Call, Copy, Numbers, Space, Steps
 from compiler.program.steps.axis_runs import PERIODS, Run, runs_of
 
 
@@ -70,8 +70,8 @@ def statements_of(steps: Steps) -> list[Statement]:
             for place, action in enumerate(steps.at(step, -1)):
                 found.append(_statement(step, place, None, (), action.key, action.numbers, ()))
             continue
-        for unit, tiles in steps.units.items():
-            for part in _merged(_Prober(steps, step, unit, tiles).parts()):
+        for unit, space in steps.spaces(step).items():
+            for part in _merged(_Prober(steps, step, unit, space).parts()):
                 at = 0
                 for place, key in part.cell.keys:
                     its = slice(at, at + size_of(key))
@@ -93,8 +93,8 @@ def size_of(key: Copy | Call) -> int:
 class _Prober:
     """Asks for what one step does on one unit's engines."""
 
-    def __init__(self, steps: Steps, step: int, unit: int, tiles: UnitTiles) -> None:
-        self._steps, self._step, self._unit, self._tiles = steps, step, unit, tiles
+    def __init__(self, steps: Steps, step: int, unit: int, space: Space) -> None:
+        self._steps, self._step, self._unit, self._space = steps, step, unit, space
         self._cells: dict[Numbers, _Cell] = {}
 
     def _cell(self, counters: Numbers) -> _Cell:
@@ -103,7 +103,7 @@ class _Prober:
             steps = self._steps
             its = [
                 (place, action)
-                for place, action in enumerate(steps.at(self._step, self._tiles.round_of(counters)))
+                for place, action in enumerate(steps.at(self._step, self._space.iteration(counters)))
                 if steps.unit_of(action.queue) == self._unit
             ]
             numbers = tuple(number for _, action in its for number in action.numbers)
@@ -112,8 +112,7 @@ class _Prober:
 
     def parts(self) -> list[_Part]:
         """Products of runs in which something is done."""
-        axes = zip(self._steps.columns, self._tiles.firsts, self._tiles.counts, strict=True)
-        runs = [runs_of(*axis) for axis in axes]
+        runs = [runs_of(columns) for columns in self._steps.columns(self._step, self._unit)]
         return [part for found in product(*runs) for part in self._whole(found)]
 
     def _whole(self, runs: tuple[Run, ...]) -> Iterator[_Part]:

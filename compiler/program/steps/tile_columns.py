@@ -16,8 +16,8 @@ _Column = NDArray[np.int64]
 def columns_of(tiles: Tiles, names: Iterable[str], axis: str) -> Columns:
     """The columns of an axis, for a group that holds tensors of these names.
 
-    Per tensor: where the tile's range begins, how far from there lie its end, what is made anew and what waits; the same
-    of what waits for the next tile; in rings how often each of these has gone around.
+    Per tensor: where the tile's range begins, how far from there lie its end, what is made anew and what waits, and
+    what waits for the next tile; in rings how often each of these has gone around.
     """
     count = tiles.counts[axis]
     along = tiles.frustums.tiles[axis]
@@ -26,18 +26,15 @@ def columns_of(tiles: Tiles, names: Iterable[str], axis: str) -> Columns:
     # which have a tile before and after them
     same += [(even[0] == 0).astype(np.int64), (even[0] == count - 1).astype(np.int64)]
     for name in names:
-        rings = {
-            shape.lengths[shape.ring] for shape in tiles.stores(name) if shape.axis == axis and shape.ring is not None
-        }
+        stores = tiles.stores(name)
+        rings = {shape.lengths[shape.ring] for shape in stores if shape.axis == axis and shape.ring is not None}
         for place, dim in enumerate(tiles.dims(name)):
             if dim.axis != axis:
                 continue
             starts, stops, firsts = (np.array(its, dtype=np.int64) for its in (dim.starts, dim.stops, dim.firsts))
             waits = np.array(dim.waits, dtype=np.int64).reshape(count, 2)
             offsets = [
-                np.array(shape.offsets[place], dtype=np.int64)
-                for shape in tiles.stores(name)
-                if shape.offsets[place] is not None
+                np.array(shape.offsets[place], dtype=np.int64) for shape in stores if shape.offsets[place] is not None
             ]
             even.append(starts)
             even += offsets
