@@ -52,7 +52,7 @@ class SpikeSteps:
         found = self._known.get((step, number))
         if found is None:
             family = self.actions.families[step]
-            found = self._known[step, number] = [_action(action) for action in self.actions.at(family, number)]
+            found = self._known[step, number] = [action_of(action) for action in self.actions.at(family, number)]
         return found
 
     def entry(self, table: int, box: Any, rest: Numbers) -> int:
@@ -65,7 +65,7 @@ def _ring(ring: Any) -> Ring | None:
     return None if ring is None else Ring(ring[0], 2, ring[1], ring[2])
 
 
-def _action(action: SpikeAction) -> Action:
+def action_of(action: SpikeAction) -> Action:
     touches = tuple(
         Touch(place, is_write, low, tuple(c for c, _ in dims), tuple(s for _, s in dims))
         for place, is_write, low, dims in action.touches

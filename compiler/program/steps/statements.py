@@ -1,8 +1,8 @@
 """Statements of a group: products of runs whose commands differ in numbers that go up evenly (SCHED-2, PROG-5).
 
 The values of each counter are cut into runs (`axis_runs.py`). A product of runs is asked for at its first tile, at the
-next one along each counter, and at its farthest corner: the first two give base and coefficients, the last one proves
-them. So the work depends on runs, not on tiles.
+next one and the last one along each counter, and at its farthest corner: the first two give base and coefficients, the
+others confirm them. So the work depends on runs, not on tiles.
 """
 
 from __future__ import annotations
@@ -123,25 +123,32 @@ class _Prober:
             change: Numbers = (0,) * len(base.numbers)
             if run.tiles > 1:
                 other = self._cell((*first[:axis], run.first + run.step, *first[axis + 1 :]))
-                if other.keys != base.keys:
-                    yield from self._cut(runs)
+                end = self._cell((*first[:axis], run.last, *first[axis + 1 :]))
+                if not other.keys == base.keys == end.keys:
+                    yield from self._cut(runs, axis)
                     return
                 change = _difference(base, other)
+                if end.numbers != _after(base.numbers, change, run.tiles - 1):
+                    yield from self._cut(runs, axis)
+                    return
             coefficients.append(change)
-        corner = self._cell(tuple(run.last for run in runs))
-        expected: Sequence[int] = base.numbers
+        corner, expected = self._cell(tuple(run.last for run in runs)), base.numbers
         for run, change in zip(runs, coefficients, strict=True):
-            expected = [value + (run.tiles - 1) * c for value, c in zip(expected, change, strict=True)]
-        if corner.keys != base.keys or corner.numbers != tuple(expected):
-            yield from self._cut(runs)
+            expected = _after(expected, change, run.tiles - 1)
+        if corner.keys != base.keys or corner.numbers != expected:
+            yield from self._cut(runs, max(range(len(runs)), key=lambda axis: runs[axis].tiles))
         elif base.keys:
             yield _Part(runs, base, tuple(coefficients))
 
-    def _cut(self, runs: tuple[Run, ...]) -> Iterator[_Part]:
-        """Halve a product in which numbers do not go up evenly, along its longest run."""
-        axis = max(range(len(runs)), key=lambda axis: runs[axis].tiles)
+    def _cut(self, runs: tuple[Run, ...], axis: int) -> Iterator[_Part]:
+        """Halve a product in which numbers do not go up evenly along a counter."""
         for half in runs[axis].halves():
             yield from self._whole((*runs[:axis], half, *runs[axis + 1 :]))
+
+
+def _after(numbers: Numbers, change: Numbers, tiles: int) -> Numbers:
+    """Numbers so many tiles later."""
+    return tuple(value + tiles * c for value, c in zip(numbers, change, strict=True))
 
 
 def _difference(one: _Cell, other: _Cell) -> Numbers:
