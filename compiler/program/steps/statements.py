@@ -8,7 +8,7 @@ others confirm them. So the work depends on runs, not on tiles.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
