@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.program.steps.action import Action, Bound, Call, Columns, Copy, Numbers, Ring, Space, Touch
+from compiler.program.steps.action import Action, Bound, Call, Columns, Copy, Inner, Numbers, Space, Touch
 from compiler.program.steps.tile_columns import columns_of
 from tests.spike.actions import Action as SpikeAction
 from tests.spike.actions import FlatActions
+from tests.spike.statements import with_rings
 
 
 class SpikeSteps:
@@ -42,6 +43,11 @@ class SpikeSteps:
         del step
         return self._columns[unit]
 
+    def inner(self, step: int, unit: int, counters: Numbers) -> Sequence[Inner]:
+        """None."""
+        del step, unit, counters
+        return ()
+
     def unit_of(self, queue: int) -> int:
         """The core of an engine."""
         number: int = self.actions.lowering.machine.queues[queue].number
@@ -52,8 +58,14 @@ class SpikeSteps:
         found = self._known.get((step, number))
         if found is None:
             family = self.actions.families[step]
-            found = self._known[step, number] = [action_of(action) for action in self.actions.at(family, number)]
+            found = self._known[step, number] = [
+                action_of(action, self._local(action, number)) for action in self.actions.at(family, number)
+            ]
         return found
+
+    def _local(self, action: SpikeAction, number: int) -> Sequence[int]:
+        unit = self.actions.units.get(self.unit_of(action.queue))
+        return () if number < 0 or unit is None else unit.local(number - unit.lag)
 
     def entry(self, table: int, box: Any, rest: Numbers) -> int:
         """The number of an entry: the spike's are those of a whole range."""
@@ -61,19 +73,15 @@ class SpikeSteps:
         return self.actions.context.entry(table, box)
 
 
-def _ring(ring: Any) -> Ring | None:
-    return None if ring is None else Ring(ring[0], 2, ring[1], ring[2])
-
-
-def action_of(action: SpikeAction) -> Action:
+def action_of(action: SpikeAction, local: Sequence[int]) -> Action:
     touches = tuple(
         Touch(place, is_write, low, tuple(c for c, _ in dims), tuple(s for _, s in dims))
         for place, is_write, low, dims in action.touches
     )
-    key = action.key
+    key, numbers = action.key, tuple(with_rings(action.key, action.numbers, local))
     if key[0] == "copy":
-        rings = _ring(key[8]), _ring(key[9])
-        return Action(Copy(key[1], key[2], key[3], key[4], key[5], key[6], key[7], *rings), action.numbers, touches)
-    bound = tuple(Bound(o, p, lengths, strides, _ring(ring)) for o, p, lengths, strides, ring in key[-1])
+        # the addresses at this tile, rings included: those that are touched
+        return Action(Copy(key[1], key[2], key[3], key[4], key[5], key[6], key[7]), numbers, touches)
+    bound = tuple(Bound(o, p, lengths, strides) for o, p, lengths, strides, _ in key[-1])
     rest = tuple(int(value) for value in np.ravel(np.array(key[6], dtype=np.int64)))
-    return Action(Call(key[1], key[2], key[3], key[4], key[5], rest, bound), action.numbers, touches)
+    return Action(Call(key[1], key[2], key[3], key[4], key[5], rest, bound), numbers, touches)

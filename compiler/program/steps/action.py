@@ -13,27 +13,17 @@ from numpy.typing import NDArray
 Numbers = tuple[int, ...]
 
 
-class Ring(NamedTuple):
-    """Which of several buffers of one size is used: `size` x ((base + sum(counter x coefficient)) mod `modulus`)."""
-
-    size: int
-    modulus: int
-    coefficients: Numbers
-    base: int
-
-
 class Bound(NamedTuple):
-    """What a call's binding has at all tiles: operand, place, lengths and byte strides of its box, its buffers."""
+    """What a call's binding has at all tiles: operand, place, lengths and byte strides of its box."""
 
     operand: int
     place: int
     lengths: Numbers
     strides: Numbers
-    ring: Ring | None
 
 
 class Copy(NamedTuple):
-    """What a transfer has at all tiles; its numbers are source and target address, rings left out."""
+    """What a transfer has at all tiles; its numbers are source and target address."""
 
     opcode: int
     queue: int
@@ -42,8 +32,6 @@ class Copy(NamedTuple):
     target: int
     targets: int
     runs: tuple[int, Numbers, Numbers, Numbers]
-    source_ring: Ring | None
-    target_ring: Ring | None
 
 
 class Call(NamedTuple):
@@ -62,10 +50,7 @@ class Call(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """Bytes of a place on the chip that a command reads or writes: the first, and counts with strides of the others.
-
-    The address is the one at the tile, rings included.
-    """
+    """Bytes of a place on the chip that a command reads or writes: the first, and counts with strides of the others."""
 
     place: int
     is_write: bool
@@ -119,6 +104,13 @@ class Columns:
         return Columns(self.even[first : first + count], self.same[first : first + count])
 
 
+class Inner(NamedTuple):
+    """A loop inside a tile: how often it is gone through there, and how many iterations lie between two times."""
+
+    times: int
+    stride: int
+
+
 class Steps(Protocol):
     """A group as steps: each says what it does in any iteration, whatever was asked before.
 
@@ -134,10 +126,13 @@ class Steps(Protocol):
         """By step, in the order of a tile: whether it is done once."""
 
     def spaces(self, step: int) -> Mapping[int, Space]:
-        """The counters of a step, by unit."""
+        """By unit the counters of its tiles; `base`: the step's first iteration in the first of them."""
 
     def columns(self, step: int, unit: int) -> Sequence[Columns]:
-        """By counter of a step on a unit, what is done depends on."""
+        """By counter of a unit's tiles, what the step depends on."""
+
+    def inner(self, step: int, unit: int, counters: Numbers) -> Sequence[Inner]:
+        """The loops around a step inside one tile of a unit, outermost first."""
 
     def unit_of(self, queue: int) -> int:
         """The unit that an engine belongs to."""

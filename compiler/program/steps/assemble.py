@@ -24,7 +24,7 @@ from compiler.program.loops.loops import (
     Loops,
 )
 from compiler.program.program import Rows
-from compiler.program.steps.action import Copy, Ring, Space, Steps
+from compiler.program.steps.action import Copy, Space, Steps
 from compiler.program.steps.conflicts import Node
 from compiler.program.steps.order import GroupOrder
 from compiler.program.steps.statements import Statement
@@ -62,7 +62,7 @@ def assemble(groups: Sequence[OrderedGroup]) -> Assembled:
         space_of = _spaces(number, group, spaces)
         named.append(_Named(number, len(ordered), its))
         for statement in its:
-            rows.append((space_of[_space(group, statement)], turns[_node(number, statement)].stage))
+            rows.append((space_of[statement.space], turns[_node(number, statement)].stage))
             runs.add([tuple(run) for run in statement.runs])
             terms.add(_terms(statement))
             rings.add(_rings(statement))
@@ -95,11 +95,6 @@ def _node(group: int, statement: Statement) -> Node:
     return Node(group, statement.step, statement.queue)
 
 
-def _space(group: OrderedGroup, statement: Statement) -> Space | None:
-    """The counters of a statement; None of what is done once."""
-    return None if statement.unit is None else group.steps.spaces(statement.step)[statement.unit]
-
-
 class _Lists:
     """Rows of all statements, and where each one's begin."""
 
@@ -120,13 +115,13 @@ class _Lists:
 def _spaces(number: int, group: OrderedGroup, spaces: list[Any]) -> dict[Space | None, int]:
     """Enter a group's spaces and return their numbers; None: of what is done once."""
     turns = group.order.turns
-    stages = [turns[_node(number, s)].stage for s in group.statements if s.unit is not None]
+    stages = [turns[_node(number, s)].stage for s in group.statements if s.space is not None]
     found: dict[Space | None, int] = {}
-    if any(statement.unit is None for statement in group.statements):
+    if any(statement.space is None for statement in group.statements):
         found[None] = len(spaces)
         # in the first of all iterations
         spaces.append((number, 0, -max(0, *stages, 0), _padded((), 1), _padded((), 0)))
-    for space in dict.fromkeys(_space(group, statement) for statement in group.statements):
+    for space in dict.fromkeys(statement.space for statement in group.statements):
         if space is None:
             continue
         found[space] = len(spaces)
@@ -156,25 +151,26 @@ def _fields(statement: Statement) -> list[int]:
 def _terms(statement: Statement) -> list[tuple[int, int, int]]:
     fields = _fields(statement)
     return sorted(
-        (field, counter, coefficient)
-        for counter, coefficients in enumerate(statement.coefficients)
-        for field, coefficient in zip(fields, coefficients, strict=True)
-        if coefficient
+        (field, counter, up)
+        for counter, change in enumerate(statement.rule.changes)
+        for field, up in zip(fields, change.up, strict=True)
+        if up
     )
 
 
 def _rings(statement: Statement) -> list[tuple[Any, ...]]:
-    key = statement.key
-    pairs: list[tuple[int, Ring | None]]
-    if isinstance(key, Copy):
-        pairs = [(SOURCE_ADDRESS, key.source_ring), (TARGET_ADDRESS, key.target_ring)]
-    else:
-        pairs = [(BINDING_ADDRESS + n * BINDING_FIELDS, bound.ring) for n, bound in enumerate(key.bound)]
-    return [
-        (field, ring.modulus, ring.size, ring.base, _padded(ring.coefficients, 0))
-        for field, ring in pairs
-        if ring is not None
-    ]
+    """The fields that change between two buffers: by the places of counters in their runs, as their values say."""
+    found = []
+    for number, (field, size) in enumerate(zip(_fields(statement), statement.rule.other, strict=True)):
+        turning = [change.turns[number] for change in statement.rule.changes]
+        if size and any(turning):
+            base, coefficients = 0, []
+            for run, turns in zip(statement.runs, turning, strict=True):
+                # a place is (value - first) / step; only of whole turns parity counts
+                coefficients.append(int(turns))
+                base -= run.first if turns else 0
+            found.append((field, 2, size, base % 2, _padded(tuple(coefficients), 0)))
+    return found
 
 
 # --- waits ------------------------------------------------------------------------------------------------------------
@@ -200,7 +196,7 @@ def _waits(
     for wait in group.order.waits.get(node, ()):
         its = named[wait.node.group].by_node[wait.node]
         distance, name = wait.distance, its[-1][1]
-        is_once = named[wait.node.group].statements[name - named[wait.node.group].first].unit is None
+        is_once = named[wait.node.group].statements[name - named[wait.node.group].first].space is None
         if wait.node.group != number:
             group_before = groups[wait.node.group]
             name, distance = (
@@ -228,9 +224,8 @@ def _in_nest_before(
     lasts = {}
     for _, name in its:
         statement = named.statements[name - named.first]
-        space = _space(group, statement)
-        assert space is not None
-        lasts[name] = space.iteration([run.last for run in statement.runs])
+        assert statement.space is not None
+        lasts[name] = statement.space.iteration([run.last for run in statement.runs])
     wanted, name = group.steps.iterations - 1 - distance, its[-1][1]
     if lasts[name] >= wanted:
         return name, lasts[name] - wanted

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from compiler.program.steps.action import Columns
 
-# The longest period of a run: more is listed tile by tile.
+# The longest period of a run: more is listed value by value.
 PERIODS: Final = (1, 2, 3, 4)
 
 
@@ -25,16 +25,16 @@ class Run(NamedTuple):
         """The last value."""
         return self.first + self.step * (self.tiles - 1)
 
+    @property
+    def values(self) -> range:
+        """All of them."""
+        return range(self.first, self.last + 1, self.step)
+
     def halves(self) -> tuple[Run, Run]:
         """The same values in two runs."""
         half = self.tiles // 2
         second = Run(self.first + half * self.step, self.step if self.tiles - half > 1 else 1, self.tiles - half)
         return Run(self.first, self.step if half > 1 else 1, half), second
-
-    def place(self, value: int) -> int:
-        """Which one a value is; -1 for none."""
-        number, rest = divmod(value - self.first, self.step)
-        return -1 if rest or not 0 <= number < self.tiles else number
 
 
 def runs_of(columns: Columns) -> list[Run]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from compiler.machine_code import compiled
 from compiler.program.steps.action import Steps, Touch
-from compiler.program.steps.axis_runs import runs_of
+from compiler.program.steps.cells import Cells
 
 # How many values of a run are walked through at its begin (all uses of two buffers, and one more), and at its end.
 _AT_BEGIN: Final = 4
@@ -49,15 +49,10 @@ def walked(steps: Steps) -> list[tuple[int, int]]:
         if is_once:
             found.add((-1, step))
             continue
-        for unit, space in steps.spaces(step).items():
-            kept = []
-            for columns in steps.columns(step, unit):
-                values: set[int] = set()
-                for run in runs_of(columns):
-                    inside = range(run.first, run.last + 1, run.step)
-                    values |= {*inside[:_AT_BEGIN], *inside[-_AT_END:]}
-                kept.append(sorted(values))
-            found |= {(space.iteration(counters), step) for counters in product(*kept)}
+        for unit in steps.spaces(step):
+            for space, runs in Cells(steps, step, unit).products():
+                kept = ({*run.values[:_AT_BEGIN], *run.values[-_AT_END:]} for run in runs)
+                found |= {(space.iteration(counters), step) for counters in product(*kept)}
     return sorted(found)
 
 

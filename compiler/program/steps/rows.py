@@ -25,7 +25,7 @@ class CommandRows:
 
 
 def rows_of(its: Iterable[tuple[Copy | Call, Numbers]], entry_of: EntryOf) -> CommandRows:
-    """The rows of what has these keys and numbers; buffers are the first of their rings."""
+    """The rows of what has these keys and numbers."""
     kinds: dict[Copy | Call, int] = {}
     kind_of, of_calls = [], []
     numbers: list[Numbers] = []
@@ -83,7 +83,7 @@ def _calls(keys: Sequence[Copy | Call]) -> tuple[Rows, Rows, list[Rows]]:
     for number, key in enumerate(keys):
         if isinstance(key, Call):
             calls[number] = key.table, 0, len(bindings), len(key.bound)
-            for operand, place, lengths, strides, _ in key.bound:
+            for operand, place, lengths, strides in key.bound:
                 rest = (0,) * (MAX_AXES - len(lengths))
                 bindings.append((operand, place, 0, (0,) * MAX_AXES, (*lengths, *rest), (*strides, *rest)))
             fields = [

@@ -1,37 +1,52 @@
 """Statements of a group: products of runs whose commands differ in numbers that go up evenly (SCHED-2, PROG-5).
 
-The values of each counter are cut into runs (`axis_runs.py`). A product of runs is asked for at its first tile, at the
-next one and the last one along each counter, and at its farthest corner: the first two give base and coefficients, the
-others confirm them. So the work depends on runs, not on tiles.
+A product of runs (`cells.py`) is asked for at its first tile, at the next two and the last one along each counter, and
+at its farthest corner. The first ones give base, coefficients and rings of two buffers; the others confirm them. So the
+work depends on runs, not on tiles.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 from compiler.program.steps.action import Call, Copy, Numbers, Space, Steps
-from compiler.program.steps.axis_runs import PERIODS, Run, runs_of
+from compiler.program.steps.axis_runs import PERIODS, Run
+from compiler.program.steps.cells import Cell, Cells, Product
+
+
+class Change(NamedTuple):
+    """How numbers change along one counter: what they go up by, and whether each changes to its other buffer."""
+
+    up: Numbers
+    turns: tuple[bool, ...]
+
+
+class Rule(NamedTuple):
+    """How the numbers of a product of runs change: along each counter, and by number how far its other buffer lies."""
+
+    changes: tuple[Change, ...]
+    other: Numbers
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Statement:
-    """A command for all tiles of one unit whose counters lie in `runs`; of unit None: once, before the first tile.
+    """A command for all tiles of one unit whose counters lie in `runs`; of space None: once, before the first tile.
 
-    `place`: where it stands among what its step does in a round. Numbers of a tile are `base` plus a coefficient for
-    each place in a run; `coefficients` are by counter.
+    `place`: where it stands among what its step does in an iteration. Numbers of a tile are `base`, plus what its rule
+    says for the places of its counters in their runs.
     """
 
     step: int
     place: int
-    unit: int | None
+    space: Space | None
     runs: tuple[Run, ...]
     key: Copy | Call
     base: Numbers
-    coefficients: tuple[Numbers, ...]
+    rule: Rule
 
     @property
     def queue(self) -> int:
@@ -41,25 +56,16 @@ class Statement:
     @property
     def tiles(self) -> int:
         """For how many tiles it holds."""
-        found = 1
-        for run in self.runs:
-            found *= run.tiles
-        return found
-
-
-class _Cell(NamedTuple):
-    """What one unit's engines do for a tile: places and keys of all its actions, and all their numbers."""
-
-    keys: tuple[tuple[int, Copy | Call], ...]
-    numbers: Numbers
+        return prod(run.tiles for run in self.runs)
 
 
 class _Part(NamedTuple):
-    """A product of runs, what is done at its first tile, and by counter how the numbers change."""
+    """A product of runs, what is done at its first tile, and how the numbers change."""
 
+    space: Space
     runs: tuple[Run, ...]
-    cell: _Cell
-    coefficients: tuple[Numbers, ...]
+    cell: Cell
+    rule: Rule
 
 
 def statements_of(steps: Steps) -> list[Statement]:
@@ -68,21 +74,31 @@ def statements_of(steps: Steps) -> list[Statement]:
     for step, is_once in enumerate(steps.once):
         if is_once:
             for place, action in enumerate(steps.at(step, -1)):
-                found.append(_statement(step, place, None, (), action.key, action.numbers, ()))
+                rule = Rule((), (0,) * len(action.numbers))
+                found.append(
+                    Statement(
+                        step=step, place=place, space=None, runs=(), key=action.key, base=action.numbers, rule=rule
+                    )
+                )
             continue
-        for unit, space in steps.spaces(step).items():
-            for part in _merged(_Prober(steps, step, unit, space).parts()):
+        for unit in steps.spaces(step):
+            for part in _merged(list(_parts(Cells(steps, step, unit)))):
                 at = 0
                 for place, key in part.cell.keys:
                     its = slice(at, at + size_of(key))
                     at = its.stop
-                    changes = tuple(change[its] for change in part.coefficients)
-                    found.append(_statement(step, place, unit, part.runs, key, part.cell.numbers[its], changes))
+                    found.append(
+                        Statement(
+                            step=step,
+                            place=place,
+                            space=part.space,
+                            runs=part.runs,
+                            key=key,
+                            base=part.cell.numbers[its],
+                            rule=_cut_rule(part.rule, its),
+                        )
+                    )
     return found
-
-
-def _statement(step: int, place: int, unit: int | None, runs: Any, key: Any, base: Numbers, changes: Any) -> Statement:
-    return Statement(step=step, place=place, unit=unit, runs=runs, key=key, base=base, coefficients=changes)
 
 
 def size_of(key: Copy | Call) -> int:
@@ -90,83 +106,140 @@ def size_of(key: Copy | Call) -> int:
     return 2 if isinstance(key, Copy) else len(key.lengths) + sum(1 + len(bound.lengths) for bound in key.bound)
 
 
-class _Prober:
-    """Asks for what one step does on one unit's engines."""
-
-    def __init__(self, steps: Steps, step: int, unit: int, space: Space) -> None:
-        self._steps, self._step, self._unit, self._space = steps, step, unit, space
-        self._cells: dict[Numbers, _Cell] = {}
-
-    def _cell(self, counters: Numbers) -> _Cell:
-        found = self._cells.get(counters)
-        if found is None:
-            steps = self._steps
-            its = [
-                (place, action)
-                for place, action in enumerate(steps.at(self._step, self._space.iteration(counters)))
-                if steps.unit_of(action.queue) == self._unit
-            ]
-            numbers = tuple(number for _, action in its for number in action.numbers)
-            found = self._cells[counters] = _Cell(tuple((place, action.key) for place, action in its), numbers)
-        return found
-
-    def parts(self) -> list[_Part]:
-        """Products of runs in which something is done."""
-        runs = [runs_of(columns) for columns in self._steps.columns(self._step, self._unit)]
-        return [part for found in product(*runs) for part in self._whole(found)]
-
-    def _whole(self, runs: tuple[Run, ...]) -> Iterator[_Part]:
-        first = tuple(run.first for run in runs)
-        base = self._cell(first)
-        coefficients = []
-        for axis, run in enumerate(runs):
-            change: Numbers = (0,) * len(base.numbers)
-            if run.tiles > 1:
-                other = self._cell((*first[:axis], run.first + run.step, *first[axis + 1 :]))
-                end = self._cell((*first[:axis], run.last, *first[axis + 1 :]))
-                if not other.keys == base.keys == end.keys:
-                    yield from self._cut(runs, axis)
-                    return
-                change = _difference(base, other)
-                if end.numbers != _after(base.numbers, change, run.tiles - 1):
-                    yield from self._cut(runs, axis)
-                    return
-            coefficients.append(change)
-        corner, expected = self._cell(tuple(run.last for run in runs)), base.numbers
-        for run, change in zip(runs, coefficients, strict=True):
-            expected = _after(expected, change, run.tiles - 1)
-        if corner.keys != base.keys or corner.numbers != expected:
-            yield from self._cut(runs, max(range(len(runs)), key=lambda axis: runs[axis].tiles))
-        elif base.keys:
-            yield _Part(runs, base, tuple(coefficients))
-
-    def _cut(self, runs: tuple[Run, ...], axis: int) -> Iterator[_Part]:
-        """Halve a product in which numbers do not go up evenly along a counter."""
-        for half in runs[axis].halves():
-            yield from self._whole((*runs[:axis], half, *runs[axis + 1 :]))
+def _cut_rule(rule: Rule, its: slice) -> Rule:
+    return Rule(tuple(Change(change.up[its], change.turns[its]) for change in rule.changes), rule.other[its])
 
 
-def _after(numbers: Numbers, change: Numbers, tiles: int) -> Numbers:
-    """Numbers so many tiles later."""
-    return tuple(value + tiles * c for value, c in zip(numbers, change, strict=True))
+# --- from products of runs to parts -----------------------------------------------------------------------------------
 
 
-def _difference(one: _Cell, other: _Cell) -> Numbers:
-    return tuple(b - a for a, b in zip(one.numbers, other.numbers, strict=True))
+def _parts(cells: Cells) -> Iterator[_Part]:
+    """The parts of one step on one unit."""
+    for found in cells.products():
+        yield from _whole(cells, found)
+
+
+def _whole(cells: Cells, found: Product) -> Iterator[_Part]:
+    """One part, or several where numbers do not go up evenly."""
+    space, runs = found
+    first = tuple(run.first for run in runs)
+
+    def cell(moves: Mapping[int, int]) -> Cell:
+        return cells.at(space.iteration([moves.get(counter, value) for counter, value in enumerate(first)]))
+
+    base = cell({})
+    changes = [Change((0,) * len(base.numbers), (False,) * len(base.numbers))] * len(runs)
+    other = [0] * len(base.numbers)
+    # the longest first: they tell where other buffers lie
+    for counter in sorted(range(len(runs)), key=lambda counter: -runs[counter].tiles):
+        run = runs[counter]
+        if run.tiles == 1:
+            continue
+        its = [cell({counter: value}) for value in (*run.values[1:3], run.last)]
+        change = None
+        if all(one.keys == base.keys for one in its):
+            if run.tiles > 2:
+                change = _change(base.numbers, its[0].numbers, its[1].numbers, other)
+            else:
+                change = _change_of_two(base.numbers, its[0].numbers, changes, other, cell, runs, counter)
+        if change is not None and any(change.turns) and run.step % 2 == 0:
+            # by values of a counter it would not be told which buffer is whose
+            change = None
+        if change is not None:
+            changes[counter] = change
+            places = (*(0 for _ in range(counter)), run.tiles - 1)
+            if its[-1].numbers != numbers_at(base.numbers, Rule(tuple(changes), tuple(other)), places):
+                change = None
+        if change is None:
+            yield from _halved(cells, found, counter)
+            return
+    rule = Rule(tuple(changes), tuple(other))
+    corner = cell({counter: run.last for counter, run in enumerate(runs)})
+    if corner.keys != base.keys or corner.numbers != numbers_at(base.numbers, rule, [run.tiles - 1 for run in runs]):
+        yield from _halved(cells, found, max(range(len(runs)), key=lambda counter: runs[counter].tiles))
+    elif base.keys:
+        yield _Part(space, runs, base, rule)
+
+
+def _halved(cells: Cells, found: Product, counter: int) -> Iterator[_Part]:
+    """The parts of both halves of a product along a counter."""
+    for half in found.runs[counter].halves():
+        runs = (*found.runs[:counter], half, *found.runs[counter + 1 :])
+        yield from _whole(cells, Product(found.space, runs))
+
+
+def _change(begin: Numbers, one: Numbers, two: Numbers, other: list[int]) -> Change | None:
+    """How numbers change along a counter, given at its first three values; None where they do not fit.
+
+    `other`: by number how far its other buffer lies; what is found out of that is entered.
+    """
+    up, turns = [], []
+    for number, (a, b, c) in enumerate(zip(begin, one, two, strict=True)):
+        step = b - a
+        if c - b != step:
+            if (c - a) % 2:
+                return None
+            step = (c - a) // 2
+            if other[number] not in (0, b - a - step):
+                return None
+            other[number] = b - a - step
+        up.append(step)
+        turns.append(b - a != step)
+    return Change(tuple(up), tuple(turns))
+
+
+def _change_of_two(
+    begin: Numbers,
+    one: Numbers,
+    changes: Sequence[Change],
+    other: Sequence[int],
+    cell: Callable[[Mapping[int, int]], Cell],
+    runs: Sequence[Run],
+    counter: int,
+) -> Change | None:
+    """The same of a counter with two values: whether it changes buffers shows together with another one that does."""
+    up, turns = [], []
+    for number, (a, b) in enumerate(zip(begin, one, strict=True)):
+        step = b - a
+        turning = next((at for at, change in enumerate(changes) if change.turns[number]), None)
+        if turning is not None:
+            both = cell({counter: runs[counter].last, turning: runs[turning].values[1]})
+            if len(both.numbers) != len(begin):
+                return None
+            if both.numbers[number] == b + changes[turning].up[number] - other[number]:
+                step -= other[number]
+        up.append(step)
+        turns.append(b - a != step)
+    return Change(tuple(up), tuple(turns))
+
+
+def numbers_at(base: Numbers, rule: Rule, places: Sequence[int]) -> Numbers:
+    """Numbers of a tile by the places of its counters in their runs; counters that are left out are at their first."""
+    found = list(base)
+    flips = [0] * len(base)
+    for place, change in zip(places, rule.changes, strict=False):
+        if place:
+            for number, up in enumerate(change.up):
+                found[number] += place * up
+                flips[number] += place * change.turns[number]
+    return tuple(value + flip % 2 * other for value, flip, other in zip(found, flips, rule.other, strict=True))
+
+
+# --- neighbouring parts as one ----------------------------------------------------------------------------------------
 
 
 def _merged(parts: list[_Part]) -> list[_Part]:
     """Neighbouring products of runs put together where the numbers of one go on in the other."""
-    for axis in range(len(parts[0].runs) if parts else 0):
+    for counter in range(max((len(part.runs) for part in parts), default=0)):
         alike: dict[Any, list[_Part]] = defaultdict(list)
         for part in parts:
-            alike[part.runs[:axis], part.runs[axis + 1 :], part.cell.keys].append(part)
+            alike[part.space, part.runs[:counter], part.runs[counter + 1 :], part.cell.keys].append(part)
         parts = []
         for its in alike.values():
-            its.sort(key=lambda part: part.runs[axis])
+            its.sort(key=lambda part: part.runs[counter : counter + 1])
             kept: list[_Part] = []
             for part in its:
-                joined = _joined(kept[-1], part, axis) if kept else None
+                joined = _joined(kept[-1], part, counter) if kept and counter < len(part.runs) else None
                 if joined is None:
                     kept.append(part)
                 else:
@@ -175,20 +248,31 @@ def _merged(parts: list[_Part]) -> list[_Part]:
     return parts
 
 
-def _joined(one: _Part, other: _Part, axis: int) -> _Part | None:
-    mine, its = one.runs[axis], other.runs[axis]
+def _joined(one: _Part, other: _Part, counter: int) -> _Part | None:
+    mine, its = one.runs[counter], other.runs[counter]
     step = mine.step if mine.tiles > 1 else its.first - mine.first
     follows = its.first == mine.first + step * mine.tiles and (its.tiles == 1 or its.step == step)
     if not follows or step > PERIODS[-1]:
         return None
-    changes = zip(one.coefficients, other.coefficients, strict=True)
-    if any(a != b for at, (a, b) in enumerate(changes) if at != axis):
+    changes = list(one.rule.changes)
+    if any(a != b for at, (a, b) in enumerate(zip(changes, other.rule.changes, strict=True)) if at != counter):
         return None
-    change = one.coefficients[axis] if mine.tiles > 1 else _difference(one.cell, other.cell)
-    if its.tiles > 1 and other.coefficients[axis] != change:
+    if mine.tiles == 1:
+        if its.tiles > 1:
+            changes[counter] = other.rule.changes[counter]
+        else:
+            up = tuple(b - a for a, b in zip(one.cell.numbers, other.cell.numbers, strict=True))
+            changes[counter] = Change(up, (False,) * len(up))
+    elif its.tiles > 1 and other.rule.changes[counter] != changes[counter]:
         return None
-    pairs = zip(one.cell.numbers, other.cell.numbers, change, strict=True)
-    if any(b != a + mine.tiles * c for a, b, c in pairs):
+    # in the other part buffers are counted from its own first tile
+    flips = [mine.tiles * turns % 2 for turns in changes[counter].turns]
+    seen = [-b if flip else b for flip, b in zip(flips, other.rule.other, strict=True)]
+    distances = [a if a else b for a, b in zip(one.rule.other, seen, strict=True)]
+    if any(b and b != d for b, d in zip(seen, distances, strict=True)):
         return None
-    runs = (*one.runs[:axis], Run(mine.first, step, mine.tiles + its.tiles), *one.runs[axis + 1 :])
-    return _Part(runs, one.cell, (*one.coefficients[:axis], change, *one.coefficients[axis + 1 :]))
+    rule = Rule(tuple(changes), tuple(distances))
+    if other.cell.numbers != numbers_at(one.cell.numbers, rule, [0] * counter + [mine.tiles]):
+        return None
+    run = Run(mine.first, step, mine.tiles + its.tiles)
+    return _Part(one.space, (*one.runs[:counter], run, *one.runs[counter + 1 :]), one.cell, rule)
