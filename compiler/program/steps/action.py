@@ -99,6 +99,11 @@ class Columns:
     even: NDArray[np.int64]
     same: NDArray[np.int64]
 
+    def beside(self, other: Columns) -> Columns:
+        """Both together."""
+        even, same = np.hstack([self.even, other.even]), np.hstack([self.same, other.same])
+        return Columns(even=even, same=same)
+
     def part(self, first: int, count: int) -> Columns:
         """Those of some values."""
         return Columns(self.even[first : first + count], self.same[first : first + count])

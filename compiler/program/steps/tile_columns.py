@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,21 @@ def columns_of(tiles: Tiles, names: Iterable[str], axis: str) -> Columns:
                 even += [other // length for other in (starts, *others)]
                 same += [(stops - 1) // length - starts // length, (waits[:, 1] - 1) // length - waits[:, 0] // length]
     return Columns(even=np.stack(even, axis=1), same=np.stack(same, axis=1))
+
+
+def columns_of_blocks(tiles: Tiles, names: Iterable[str], axis: str, blocks: Sequence[int]) -> Columns:
+    """The same of tiles that are cut again: of each what its own parts depend on; `blocks`: the first part of each."""
+    its = columns_of(tiles, names, axis)
+    ends = [*blocks[1:], tiles.counts[axis]]
+    longest = max(end - first for first, end in zip(blocks, ends, strict=True))
+    even, same = [], []
+    for first, end in zip(blocks, ends, strict=True):
+        mine, rest = slice(first, end), longest - (end - first)
+        even.append(its.even[first])
+        # how the parts lie to the first of them
+        inside = np.hstack([its.same[mine], its.even[mine] - its.even[first]])
+        same.append([end - first, *np.pad(inside, ((0, rest), (0, 0)), constant_values=-1).ravel()])
+    return Columns(even=np.array(even, dtype=np.int64), same=np.array(same, dtype=np.int64))
 
 
 def _next(values: NDArray[np.int64]) -> NDArray[np.int64]:
