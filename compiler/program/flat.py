@@ -43,6 +43,7 @@ class FlatLowering(GroupLowering):
         found: list[Step | Loop] = []
         for step, op in enumerate(self.geometry.ops):
             name = op.output
+            found.append(self.step(f"begin {name}", op, partial(self._begin, op)))
             found.append(self.step(f"lasting weights of {name}", op, partial(self.weights.bring_lasting, step)))
             if self.group.input_parts > 1 and op is self.geometry.product:
                 sums = self._shared_sums if self.shares_sums else self._sums
@@ -62,13 +63,21 @@ class FlatLowering(GroupLowering):
 
     # --- ops ----------------------------------------------------------------------------------------------------------
 
+    def _held(self, op: OpFacts, number: int) -> Iterator[tuple[int, Index, Held]]:
+        """Where an op's result lies in the units that work on it in a round."""
+        for unit, index in self.workers(op, self.rounds[number]):
+            held = self.tile(op.output, unit, index) if self.first_slice(op.output, index) else None
+            if held is not None:
+                yield unit, index, held
+
+    def _begin(self, op: OpFacts, at: At) -> None:
+        for _, _, held in self._held(op, at[0]):
+            held.slot.begin()
+
     def _entries(self, op: OpFacts, number: int) -> list[_Entry]:
         """Who makes what of an op's result in a round."""
         found = []
-        for unit, index in self.workers(op, self.rounds[number]):
-            held = self.tile(op.output, unit, index)
-            if held is None or not self.first_slice(op.output, index):
-                continue
+        for unit, index, held in self._held(op, number):
             box = self.unit_part(op, unit, held.box)
             if not is_empty(box):
                 channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
@@ -117,8 +126,6 @@ class FlatLowering(GroupLowering):
         """The calls that make an op's result, or a slice of its channels."""
         number, part = at
         for entry, need in self._at_slice(step, op, at):
-            if part == 0:
-                entry.held.slot.begin()
             bound = self.weights.bound(step, need, number, self._weights_turn(step, number, part))
             self._call(op, entry, self._sliced(step, op, entry, need.channels), bound)
 
@@ -132,8 +139,6 @@ class FlatLowering(GroupLowering):
     def _sums(self, step: int, op: OpFacts, at: At) -> None:
         """A product whose sums are made part by part, by all units at the same time."""
         entries = self._entries(op, at[0])
-        for entry in entries:
-            entry.held.slot.begin()
         for part in self.parts(0):
             self._sum_part(step, op, entries, part, at)
 
@@ -142,7 +147,6 @@ class FlatLowering(GroupLowering):
         by_channels: dict[tuple[int, int], list[_Entry]] = {}
         entries = self._entries(op, at[0])
         for entry in entries:
-            entry.held.slot.begin()
             by_channels.setdefault(entry.channels, []).append(entry)
         for alike in by_channels.values():
             before: _Entry | None = None

@@ -209,6 +209,9 @@ class NestedLowering(NestedMemory):
         if part.turn == 0:
             for entry in entries:
                 self._begin(op, entry, now)
+        entries = [entry for entry in entries if not is_empty(entry.box)]
+        if part.turn == 0:
+            for entry in entries:
                 if entry.core in sent:
                     source, sender = sent[entry.core]
                     self.pass_sums(source, entry.held, entry.box, self.queue("cdma", sender), op)
