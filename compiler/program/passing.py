@@ -12,8 +12,10 @@ from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held
 from compiler.program.program import Level
 from compiler.program.slots import Slot
+from compiler.program.twins import align_to_line
 from compiler.program.weight_boxes import WeightBoxes
 from compiler.tiling.memory import PASSING, PASSING_LINE, WEIGHTS
+from compiler.tiling.tile import WeightHome
 
 if TYPE_CHECKING:
     from compiler.program.group import GroupLowering
@@ -30,6 +32,9 @@ class PassingWeights(WeightBoxes):
         self.profile = lowering.profile
         self._unit_slots: dict[tuple[int, int], Slot] = {}
         self._lines: list[Slot] = []
+        # beside the group's buffers: slots by unit, address and size, and where operands pass
+        self._places: dict[tuple[int, int, int], Slot] = {}
+        self._operand_places: dict[tuple[int, int], tuple[int, int, int | None]] | None = None
 
     @property
     def unit_level(self) -> Level | None:
@@ -77,13 +82,13 @@ class PassingWeights(WeightBoxes):
         largest = max(self.group.weights[step].size_bytes for step in steps)
         return max(_LEAST_SPARE, min(largest, lowering.spare_bytes(level) // 2))
 
-    def _halves(self, operand: Operand, box: Box) -> tuple[Box, Box] | None:
-        """A box that exceeds what may pass through the SRAM at once, cut in two; None if it does not."""
+    def _portions(self, operand: Operand, box: Box) -> list[Box]:
+        """A box of weights in portions of which each may pass through the SRAM at once."""
         level = self.unit_level
         room = 0 if level is None else max([self.lowering.spare_bytes(level), *(s.size_bytes for s in self._lines)])
         size = prod(stop - start for start, stop in box) * self.lowering.element(operand.tensor)
         if size <= room:
-            return None
+            return [box]
         axis = next((a for a in self.context.weight_order(operand.tensor) if box[a][1] - box[a][0] > 1), None)
         if axis is None:
             raise LimitError(
@@ -95,11 +100,12 @@ class PassingWeights(WeightBoxes):
                 limit=room,
             )
         start, stop = box[axis]
-        middle = (start + stop) // 2
-        low, high = (*box[:axis], (start, middle)), (*box[:axis], (middle, stop))
-        return (*low, *box[axis + 1 :]), (*high, *box[axis + 1 :])
+        halves = (start, (start + stop) // 2), ((start + stop) // 2, stop)
+        return [
+            portion for half in halves for portion in self._portions(operand, (*box[:axis], half, *box[axis + 1 :]))
+        ]
 
-    def _spare(self, operand: Operand, box: Box, units: list[int], region: Held) -> dict[int, Held]:
+    def _spare(self, step: int, operand: Operand, box: Box, units: list[int], use: int, dealt: int) -> dict[int, Held]:
         """A place in the SRAM for weights that only pass it: what the plan leaves free, or the room that it keeps."""
         level = self.unit_level
         if level is None:
@@ -107,11 +113,66 @@ class PassingWeights(WeightBoxes):
         lowering, found = self.lowering, {}
         size = prod(stop - start for start, stop in box) * lowering.element(operand.tensor)
         is_beside = size <= lowering.spare_bytes(level)
-        slots = lowering.spare(level, units, size) if is_beside else [self._lines[unit] for unit in units]
-        for unit, slot in zip(units, slots, strict=True):
+        address = self._passing_address(level, step, operand, size, use) if is_beside else 0
+        for unit in units:
+            slot = self._beside(level, unit, address, size) if is_beside else self._lines[unit]
             slot.begin()
             found[unit] = self._held(slot, slot.address, operand, box)
-        lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor))
+        region = self.context.region(operand.tensor)
+        lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor), dealt)
+        return found
+
+    def _beside(self, level: Level, unit: int, address: int, size_bytes: int) -> Slot:
+        """Bytes of a unit's memory beside the group's buffers."""
+        key = (unit, address, size_bytes)
+        found = self._places.get(key)
+        if found is None:
+            buffers = self.lowering.buffers
+            found = self._places[key] = buffers.insert(buffers.place(level, unit), address, size_bytes)
+        return found
+
+    def _passing_address(self, level: Level, step: int, operand: Operand, size_bytes: int, use: int) -> int:
+        """Where one operand passes beside the group's buffers: a place of its own, or two in turn, by the use.
+
+        The places lie one after another; where they do not all have room, they begin anew and share it.
+        """
+        space, places = self.lowering.twins(level), self._passing_places(level)
+        at, room, second = places[step, operand.number]
+        if use % 2 and second is not None:
+            at = second
+        # parts of a box that exceeds the room are smaller than its place, or lie at the begin
+        return at if size_bytes <= room else space.begin
+
+    def _passing_places(self, level: Level) -> dict[tuple[int, int], tuple[int, int, int | None]]:
+        """By step and operand: the address where it passes, the bytes there, and the address of a second place."""
+        if self._operand_places is None:
+            space, cores = self.lowering.twins(level), self.lowering.units * self.lowering.configuration.cores
+            sizes = {
+                (step, operand.number): align_to_line(min(size, space.left_bytes))
+                for step in range(len(self._constants))
+                if self._passes_spare(step, 0, cores) or self._passes_spare(step, 0, 1)
+                for operand, size in self._most_that_passes(step)
+            }
+            total = sum(sizes.values())
+            second = total if 2 * total <= space.left_bytes else None
+            found, at = {}, space.begin
+            for key, size in sizes.items():
+                if at + size > space.end:
+                    at = space.begin
+                found[key] = (at, min(size, space.end - at), None if second is None else at + second)
+                at += size
+            self._operand_places = found
+        return self._operand_places
+
+    def _most_that_passes(self, step: int) -> list[tuple[Operand, int]]:
+        """An op's weights and address tables, with the most of each that comes at once."""
+        weights = self.group.weights[step]
+        home = self.group.homes[step]
+        most = (weights.core_bytes if home is WeightHome.CORE else weights.staged_core_bytes) - weights.table_bytes
+        found = []
+        for operand in (*self._tables[step], *self._constants[step]):
+            size = prod(self._shape(operand)) * self.lowering.element(operand.tensor)
+            found.append((operand, size if operand in self._tables[step] else min(size, most)))
         return found
 
     def _held(self, slot: Slot, address: int, operand: Operand, box: Box) -> Held:
