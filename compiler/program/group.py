@@ -154,6 +154,10 @@ class GroupLowering(SharedLowering):
     def work(self) -> tuple[Step | Loop, ...]:
         """What the cores do with the tiles of a round."""
 
+    def core_walks(self) -> list[tuple[Tiles, Mapping[str, Sequence[int]]]]:
+        """Walks over parts of the tiles, with the first part of each tile by axis; none where tiles are not cut."""
+        return []
+
     # --- weights ------------------------------------------------------------------------------------------------------
 
     @abstractmethod

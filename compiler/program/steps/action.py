@@ -50,7 +50,7 @@ class Call(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """Bytes of a place on the chip that a command reads or writes: the first, and counts with strides of the others."""
+    """Bytes of a place that a command reads or writes: the first, and counts with strides of the others."""
 
     place: int
     is_write: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,9 @@ from compiler.program.steps.statements import Statement
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OrderedGroup:
-    """A group on its way into a program: its steps, their statements, and the order of its loop."""
+    """A group on its way into a program: its number in the segment, its steps, their statements, its loop's order."""
 
+    number: int
     steps: Steps
     statements: Sequence[Statement]
     order: GroupOrder
@@ -50,17 +51,17 @@ class Assembled:
 
 
 def assemble(groups: Sequence[OrderedGroup]) -> Assembled:
-    """The statements of groups that are worked on one after another."""
+    """The statements of groups that are worked on one after another; nothing is waited for of groups left out."""
     spaces: list[Any] = []
     runs, terms, rings = _Lists(), _Lists(), _Lists()
     rows: list[tuple[int, int]] = []
     ordered: list[Statement] = []
-    named: list[_Named] = []
-    for number, group in enumerate(groups):
-        turns = group.order.turns
+    named: dict[int, _Named] = {}
+    for nest, group in enumerate(groups):
+        turns, number = group.order.turns, group.number
         its = sorted(group.statements, key=lambda s: (turns[_node(number, s)].order, s.place, s.queue))
-        space_of = _spaces(number, group, spaces)
-        named.append(_Named(number, len(ordered), its))
+        space_of = _spaces(nest, group, spaces)
+        named[number] = _Named(group, len(ordered), its)
         for statement in its:
             rows.append((space_of[statement.space], turns[_node(number, statement)].stage))
             runs.add([tuple(run) for run in statement.runs])
@@ -68,9 +69,9 @@ def assemble(groups: Sequence[OrderedGroup]) -> Assembled:
             rings.add(_rings(statement))
         ordered += its
     waits = [
-        _waits(groups, named, number, statement, place)
-        for number in range(len(groups))
-        for place, statement in enumerate(named[number].statements, named[number].first)
+        _waits(named, its, statement, place)
+        for its in named.values()
+        for place, statement in enumerate(its.statements, its.first)
     ]
     loops = Loops(
         spaces=np.array(spaces, dtype=SPACE),
@@ -112,20 +113,20 @@ class _Lists:
         return np.cumsum(self._sizes).astype(np.int32)
 
 
-def _spaces(number: int, group: OrderedGroup, spaces: list[Any]) -> dict[Space | None, int]:
+def _spaces(nest: int, group: OrderedGroup, spaces: list[Any]) -> dict[Space | None, int]:
     """Enter a group's spaces and return their numbers; None: of what is done once."""
     turns = group.order.turns
-    stages = [turns[_node(number, s)].stage for s in group.statements if s.space is not None]
+    stages = [turns[_node(group.number, s)].stage for s in group.statements if s.space is not None]
     found: dict[Space | None, int] = {}
     if any(statement.space is None for statement in group.statements):
         found[None] = len(spaces)
         # in the first of all iterations
-        spaces.append((number, 0, -max(0, *stages, 0), _padded((), 1), _padded((), 0)))
+        spaces.append((nest, 0, -max(0, *stages, 0), _padded((), 1), _padded((), 0)))
     for space in dict.fromkeys(statement.space for statement in group.statements):
         if space is None:
             continue
         found[space] = len(spaces)
-        spaces.append((number, len(space.counts), space.base, _padded(space.counts, 1), _padded(space.strides, 0)))
+        spaces.append((nest, len(space.counts), space.base, _padded(space.counts, 1), _padded(space.strides, 0)))
     return found
 
 
@@ -179,37 +180,36 @@ def _rings(statement: Statement) -> list[tuple[Any, ...]]:
 class _Named:
     """The statements of a group by node, in their order: numbers in the program, and places in their steps."""
 
-    def __init__(self, group: int, first: int, statements: Sequence[Statement]) -> None:
-        self.first, self.statements = first, statements
+    def __init__(self, group: OrderedGroup, first: int, statements: Sequence[Statement]) -> None:
+        self.group, self.first, self.statements = group, first, statements
         self.by_node: dict[Node, list[tuple[int, int]]] = defaultdict(list)
         for number, statement in enumerate(statements, first):
-            self.by_node[_node(group, statement)].append((statement.place, number))
+            self.by_node[_node(group.number, statement)].append((statement.place, number))
 
 
-def _waits(
-    groups: Sequence[OrderedGroup], named: Sequence[_Named], number: int, statement: Statement, place: int
-) -> list[tuple[int, int]]:
+def _waits(named: Mapping[int, _Named], mine: _Named, statement: Statement, place: int) -> list[tuple[int, int]]:
     """The statements that one waits for, with distances: of each engine, nest and kind of space the latest."""
-    node, group = _node(number, statement), groups[number]
-    stage = group.order.turns[node].stage
+    order, number = mine.group.order, mine.group.number
+    node = _node(number, statement)
+    stage = order.turns[node].stage
     latest: dict[tuple[int, int, bool], tuple[int, int, int]] = {}
-    for wait in group.order.waits.get(node, ()):
-        its = named[wait.node.group].by_node[wait.node]
+    for wait in order.waits.get(node, ()):
+        before = named.get(wait.node.group)
+        if before is None:
+            continue
+        its = before.by_node[wait.node]
         distance, name = wait.distance, its[-1][1]
-        is_once = named[wait.node.group].statements[name - named[wait.node.group].first].space is None
-        if wait.node.group != number:
-            group_before = groups[wait.node.group]
-            name, distance = (
-                (name, 0) if is_once else _in_nest_before(group_before, named[wait.node.group], its, distance)
-            )
+        is_once = before.statements[name - before.first].space is None
+        if before is not mine:
+            name, distance = (name, 0) if is_once else _in_nest_before(before, its, distance)
         elif wait.node.step == node.step and not distance:
             # of its own step what stands before it, or else all of the iteration before
             past = [name for its_place, name in its if its_place < statement.place]
             if is_once and not past:
                 continue
             distance, name = (0, past[-1]) if past else (1, name)
-        if wait.node.group == number and not is_once:
-            distance += group.order.turns[wait.node].stage - stage
+        if before is mine and not is_once:
+            distance += order.turns[wait.node].stage - stage
             assert distance > 0 or (distance == 0 and name < place)
         key = wait.node.group, wait.node.queue, is_once
         # the later position: a smaller distance, of equal ones the later number
@@ -217,16 +217,14 @@ def _waits(
     return sorted((name, distance) for _, name, distance in latest.values())
 
 
-def _in_nest_before(
-    group: OrderedGroup, named: _Named, its: Sequence[tuple[int, int]], distance: int
-) -> tuple[int, int]:
+def _in_nest_before(before: _Named, its: Sequence[tuple[int, int]], distance: int) -> tuple[int, int]:
     """Of a node in a nest before: which statement to wait for, and how many iterations before its last."""
     lasts = {}
     for _, name in its:
-        statement = named.statements[name - named.first]
+        statement = before.statements[name - before.first]
         assert statement.space is not None
         lasts[name] = statement.space.iteration([run.last for run in statement.runs])
-    wanted, name = group.steps.iterations - 1 - distance, its[-1][1]
+    wanted, name = before.group.steps.iterations - 1 - distance, its[-1][1]
     if lasts[name] >= wanted:
         return name, lasts[name] - wanted
     # the last one of the node ends before: all of it

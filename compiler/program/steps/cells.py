@@ -65,7 +65,7 @@ class Cells:
         return found
 
     def _inner_runs(self, begin: int, count: int, stride: int) -> list[tuple[int, int, list[Run]]]:
-        """The runs of a loop inside a tile: as one counter, or as rows and what is in them; it begins at an iteration."""
+        """The runs of a loop that begins at an iteration: as one counter, or as rows and what is in them."""
         cells = [self.at(begin + number * stride) for number in range(count)]
         best = [(count, stride, _runs(cells))]
         cost = len(best[0][2])

@@ -8,6 +8,8 @@ between meets there. Whether that was enough the proof of the program tells.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import product
 from typing import Any, Final, NamedTuple
@@ -22,6 +24,8 @@ from compiler.program.steps.cells import Cells
 _AT_BEGIN: Final = 4
 _AT_END: Final = 2
 _NOBODY: Final = -1
+# The place that is the DRAM.
+_DRAM: Final = 0
 # Before every iteration, that of what is done once included.
 _NEVER: Final = -2
 _NO_DISTANCE: Final = np.iinfo(np.int64).max
@@ -56,13 +60,18 @@ def walked(steps: Steps) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def distances_of(groups: Sequence[Steps]) -> Distances:
-    """The distances of the groups of a segment, which are worked on one after another."""
+def distances_of(groups: Sequence[Steps], regions: Sequence[tuple[int, int]]) -> Distances:
+    """The distances of the groups of a segment, which are worked on one after another.
+
+    `regions`: begin and end of those of the DRAM that one group writes and others read; they are waited for whole.
+    """
     numbers: dict[Node, int] = {}
     rows: list[Any] = []
     for group, steps in enumerate(groups):
         rows += _touched(group, steps, numbers)
     nodes = list(numbers)
+    found = _through_dram(nodes, [row for row in rows if row[2] == _DRAM], regions)
+    rows = [row for row in rows if row[2] != _DRAM]
     distances = np.full((len(nodes), len(nodes)), _NO_DISTANCE, dtype=np.int64)
     table = np.array(rows, dtype=_TOUCH)
     group_of = np.array([node.group for node in nodes], dtype=np.int64)
@@ -84,7 +93,25 @@ def distances_of(groups: Sequence[Steps]) -> Distances:
             distances,
         )
     pairs = np.argwhere(distances < _NO_DISTANCE).tolist()
-    return {(nodes[one], nodes[other]): int(distances[one, other]) for one, other in pairs}
+    return found | {(nodes[one], nodes[other]): int(distances[one, other]) for one, other in pairs}
+
+
+def _through_dram(nodes: Sequence[Node], rows: Sequence[Any], regions: Sequence[tuple[int, int]]) -> Distances:
+    """Who reads in DRAM what nodes of a group before have written: all of it comes before."""
+    begins = [begin for begin, _ in regions]
+    writers: dict[int, set[Node]] = defaultdict(set)
+    found: Distances = {}
+    for node, _, _, is_write, address, *_ in rows:
+        region = bisect_right(begins, address) - 1
+        if region < 0 or address >= regions[region][1]:
+            continue
+        if is_write:
+            writers[region].add(nodes[node])
+            continue
+        for writer in writers[region]:
+            if writer.group != nodes[node].group:
+                found[writer, nodes[node]] = 0
+    return found
 
 
 _TOUCH: Final = np.dtype(

@@ -37,7 +37,7 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tiles:
-    """A unit's tiles: by axis the numbers of the walk that its counters stand for, and rounds apart; the first round."""
+    """A unit's tiles: by axis the first number in the walk, how many, how many rounds apart; the round of the first."""
 
     firsts: Numbers
     counts: Numbers
@@ -72,7 +72,10 @@ class GroupSteps:
         """Rounds in which a unit has a tile at the begin or the end of runs."""
         found = {0}
         for unit, tiles in self._units.items():
-            ends = [{value for run in runs_of(columns) for value in (run.first, run.last)} for columns in self.columns(0, unit)]
+            ends = [
+                {value for run in runs_of(columns) for value in (run.first, run.last)}
+                for columns in self.columns(0, unit)
+            ]
             for counters in product(*ends):
                 found.add(tiles.base + sum(c * s for c, s in zip(counters, tiles.strides, strict=True)))
         return sorted(found)
@@ -105,8 +108,9 @@ class GroupSteps:
         )
 
     def _is_once(self, step: int) -> bool:
-        """True for what is done in the first round alone."""
-        if self._placed[step].loops or not self._emitted(step, (0,)):
+        """True for weights that are brought in the first of several rounds and stay."""
+        placed = self._placed[step]
+        if not placed.step.name.startswith("lasting") or len(self._rounds) == 1 or not self._emitted(step, (0,)):
             return False
         return not any(self._emitted(step, (number,)) for number in self._some_rounds if number)
 

@@ -55,12 +55,8 @@ class Recorder:
         for runs, skip, jump in known:
             run, counts, strides, jumps = runs
             first, second = start + skip, to + jump
-            touches = []
-            if source.slot.place:
-                touches.append(Touch(source.slot.place, False, first, (*counts, run), (*strides, 1)))
-            for slot in (target.slot, *also):
-                if slot.place:
-                    touches.append(Touch(slot.place, True, second, (*counts, run), (*jumps, 1)))
+            touches = [Touch(source.slot.place, False, first, (*counts, run), (*strides, 1))]
+            touches += [Touch(s.place, True, second, (*counts, run), (*jumps, 1)) for s in (target.slot, *also)]
             kind = Copy(int(opcode), queue, self.step, *places, runs)
             self.actions.append(Action(kind, (first, second), tuple(touches)))
 
@@ -82,10 +78,9 @@ class Recorder:
             sides, address = lengths(held.box), held.at(held.box)
             numbers += [address, *(start for start, _ in held.box)]
             bound.append(Bound(operand, held.slot.place, sides, held.strides))
-            if held.slot.place:
-                times = scale if operand == OUTPUT else 1
-                element = min((stride for stride in held.strides if stride > 0), default=1)
-                dims = (*sides, element * times), (*(stride * times for stride in held.strides), 1)
-                touches.append(Touch(held.slot.place, operand == OUTPUT, address, *dims))
+            times = scale if operand == OUTPUT else 1
+            element = min((stride for stride in held.strides if stride > 0), default=1)
+            dims = (*sides, element * times), (*(stride * times for stride in held.strides), 1)
+            touches.append(Touch(held.slot.place, operand == OUTPUT, address, *dims))
         kind = Call(int(opcode), queue, self.step, table, lengths(box), rest, tuple(bound))
         self.actions.append(Action(kind, tuple(numbers), tuple(touches)))
