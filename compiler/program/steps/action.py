@@ -105,8 +105,12 @@ class Columns:
         return Columns(even=even, same=same)
 
     def part(self, first: int, count: int) -> Columns:
-        """Those of some values."""
-        return Columns(self.even[first : first + count], self.same[first : first + count])
+        """Those of some values; beyond the last they are like no other."""
+        missing = max(0, first + count - len(self.same))
+        even = np.pad(self.even, ((0, missing), (0, 0)))[first : first + count]
+        return Columns(
+            even, np.pad(self.same, ((0, missing), (0, 0)), constant_values=-(1 << 40))[first : first + count]
+        )
 
 
 class Inner(NamedTuple):

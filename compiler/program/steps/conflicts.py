@@ -47,17 +47,16 @@ Distances = dict[tuple[Node, Node], int]
 
 
 def walked(steps: Steps) -> list[tuple[int, int]]:
-    """The iterations and steps that are walked through, in order: where counters are at begins or ends of runs."""
-    found: set[tuple[int, int]] = set()
-    for step, is_once in enumerate(steps.once):
-        if is_once:
-            found.add((-1, step))
-            continue
+    """The iterations and steps that are walked through, in order: where counters of any step are at ends of runs."""
+    found: set[int] = set()
+    looping = [step for step, is_once in enumerate(steps.once) if not is_once]
+    for step in looping:
         for unit in steps.spaces(step):
             for space, runs in Cells(steps, step, unit).products():
                 kept = ({*run.values[:_AT_BEGIN], *run.values[-_AT_END:]} for run in runs)
-                found |= {(space.iteration(counters), step) for counters in product(*kept)}
-    return sorted(found)
+                found |= {space.iteration(counters) for counters in product(*kept)}
+    once = [(-1, step) for step, is_once in enumerate(steps.once) if is_once]
+    return [*once, *((iteration, step) for iteration in sorted(found) for step in looping)]
 
 
 def distances_of(groups: Sequence[Steps], regions: Sequence[tuple[int, int]]) -> Distances:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Final
@@ -53,6 +53,7 @@ class GroupSteps:
         self._lowering, self._recorder = lowering, recorder
         self._rounds = lowering.rounds
         self._units = _tiles_of(lowering)
+        self._longest = max(self._units, key=lambda unit: int(np.prod(self._units[unit].counts)))
         self._known: dict[tuple[int, int], Sequence[Action]] = {}
         self._columns: dict[int, Sequence[Columns]] = {}
         # the most that a loop is gone through in any round, as far as rounds differ
@@ -161,11 +162,11 @@ class GroupSteps:
         return found
 
     def unit_of(self, queue: int) -> int:
-        """The unit that an engine belongs to."""
+        """The unit that an engine belongs to; one without tiles goes with the first that has most."""
         its, profile = self._lowering.machine.queues[queue], self._lowering.profile
-        if profile.sram is None or its.engine not in _OF_CORES:
-            return its.number
-        return its.number // profile.cores_per_cluster
+        in_cluster = profile.sram is not None and its.engine in _OF_CORES
+        unit = its.number // profile.cores_per_cluster if in_cluster else its.number
+        return unit if unit in self._units else self._longest
 
     def at(self, step: int, iteration: int) -> Sequence[Action]:
         """What a step does in an iteration."""
@@ -202,7 +203,11 @@ def _apart(count: int) -> Columns:
 
 
 def _tiles_of(lowering: GroupLowering) -> dict[int, _Tiles]:
-    """The tiles of all units; of a unit that has them in no even order the rounds themselves are its tiles."""
+    """The tiles of all units, with as many as the unit that has most where they begin at the same time.
+
+    Of units that have tiles in no even order the rounds themselves are the tiles. A unit may have something to do, too,
+    where others have a tile and it has none.
+    """
     rounds: dict[int, list[int]] = {}
     numbers: dict[int, list[tuple[int, ...]]] = {}
     for number, jobs in enumerate(lowering.rounds):
@@ -215,7 +220,16 @@ def _tiles_of(lowering: GroupLowering) -> dict[int, _Tiles]:
         if even is None:
             return {unit: _Tiles((0,), (len(lowering.rounds),), (1,), 0) for unit in sorted(rounds)}
         found[unit] = even
-    return found
+    counts = tuple(max(each) for each in zip(*(tiles.counts for tiles in found.values()), strict=True))
+    largest = next((tiles for tiles in found.values() if tiles.counts == counts), None)
+    if largest is None or len({tiles.base for tiles in found.values()}) > 1:
+        return found
+    # where a unit has one tile along an axis any stride fits
+    for tiles in found.values():
+        pairs = zip(tiles.counts, tiles.strides, largest.strides, strict=True)
+        if any(count > 1 and stride != other for count, stride, other in pairs):
+            return found
+    return {unit: replace(largest, firsts=tiles.firsts) for unit, tiles in found.items()}
 
 
 def _even(rounds: NDArray[np.int64], numbers: NDArray[np.int64]) -> _Tiles | None:

@@ -74,7 +74,8 @@ def _moved(phases: dict[Node, float], distances: Distances) -> dict[Node, float]
     while is_moving:
         is_moving = False
         for before, after, distance in rules:
-            least = found[before] - distance + (_BEHIND if before.step != after.step else 0.0)
+            # in one iteration commands of one step stand in the order of the step
+            least = found[before] - distance + (_BEHIND if distance or before.step != after.step else 0.0)
             if found[after] < least - _BEHIND / 4:
                 found[after], is_moving = least, True
     return found
