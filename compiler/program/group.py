@@ -15,7 +15,7 @@ from compiler.errors import LimitError
 from compiler.ops.op_facts import OpFacts
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, is_empty, overlap
-from compiler.program.iteration import At, Loop, Step, run
+from compiler.program.iteration import PERIOD_MAX, At, Loop, Step, run
 from compiler.program.parts import SharedLowering
 from compiler.program.program import Level, Opcode
 from compiler.program.slots import Slot
@@ -195,9 +195,10 @@ class GroupLowering(SharedLowering):
     def turn(self, number: int, at: At) -> int:
         """Whose turn it is to load or send first what several need: step `number` of an iteration, at its counters.
 
-        It moves on with the step, and by as many as share out what is loaded with the innermost counter.
+        It moves on with the step, and by as many as share out what is loaded with the innermost counter, as far as a
+        loop may take to do the same again (SCHED-2).
         """
-        return number + self.sharing * self._innermost(at)
+        return number + self.sharing * (self._innermost(at) % PERIOD_MAX)
 
     def _innermost(self, at: At) -> int:
         unit, index = self.rounds[at[0]][0]

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+# After how many iterations of a loop a step does the same again, at most (SCHED-2).
+PERIOD_MAX: Final = 4
 # The counters of the loops that a step stands in, outermost first: the round, then those of inner loops.
 At = tuple[int, ...]
 

@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.program.iteration import PERIOD_MAX
 from compiler.program.steps.action import Columns
 
-# The longest period of a run: more is listed value by value.
-PERIODS: Final = (1, 2, 3, 4)
+# The periods of a run: more is listed value by value.
+PERIODS: Final = tuple(range(1, PERIOD_MAX + 1))
 
 
 class Run(NamedTuple):
@@ -29,6 +30,14 @@ class Run(NamedTuple):
     def values(self) -> range:
         """All of them."""
         return range(self.first, self.last + 1, self.step)
+
+    def phases(self, period: int) -> list[Run]:
+        """The same values in as many runs as a period is long."""
+        found = []
+        for phase in range(period):
+            tiles = len(range(phase, self.tiles, period))
+            found.append(Run(self.first + phase * self.step, self.step * period if tiles > 1 else 1, tiles))
+        return found
 
     def halves(self) -> tuple[Run, Run]:
         """The same values in two runs."""

@@ -17,11 +17,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from compiler.machine_code import compiled
+from compiler.program.iteration import PERIOD_MAX
 from compiler.program.steps.action import Steps, Touch
 from compiler.program.steps.cells import Cells
 
-# How many values of a run are walked through at its begin (all uses of two buffers, and one more), and at its end.
-_AT_BEGIN: Final = 4
+# How many values of a run are walked through at its begin (a period, and all uses of two buffers), and at its end.
+_AT_BEGIN: Final = PERIOD_MAX + 2
 _AT_END: Final = 2
 _NOBODY: Final = -1
 # The place that is the DRAM.

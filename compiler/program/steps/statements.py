@@ -135,37 +135,47 @@ def _whole(cells: Cells, found: Product) -> Iterator[_Part]:
         run = runs[counter]
         if run.tiles == 1:
             continue
-        its = [cell({counter: value}) for value in (*run.values[1:3], run.last)]
-        change = None
-        if all(one.keys == base.keys for one in its):
-            if run.tiles > 2:
-                change = _change(base.numbers, its[0].numbers, its[1].numbers, other)
-            else:
-                change = _change_of_two(base.numbers, its[0].numbers, changes, other, cell, runs, counter)
+        # a whole period, so that what comes in turns is seen
+        places = [*range(1, min(run.tiles, PERIODS[-1] + 1)), run.tiles - 1]
+        its = [cell({counter: run.values[place]}) for place in places]
+        if any(one.keys != base.keys for one in its):
+            yield from _split(cells, found, counter, [base.keys, *(one.keys for one in its[:-1])])
+            return
+        if run.tiles > 2:
+            change = _change(base.numbers, its[0].numbers, its[1].numbers, other)
+        else:
+            change = _change_of_two(base.numbers, its[0].numbers, changes, other, cell, runs, counter)
         if change is not None and any(change.turns) and run.step % 2 == 0:
             # by values of a counter it would not be told which buffer is whose
             change = None
         if change is not None:
             changes[counter] = change
-            places = (*(0 for _ in range(counter)), run.tiles - 1)
-            if its[-1].numbers != numbers_at(base.numbers, Rule(tuple(changes), tuple(other)), places):
-                change = None
+            rule = Rule(tuple(changes), tuple(other))
+            for place, one in zip(places, its, strict=True):
+                if one.numbers != numbers_at(base.numbers, rule, (*(0 for _ in range(counter)), place)):
+                    change = None
+                    break
         if change is None:
-            yield from _halved(cells, found, counter)
+            yield from _split(cells, found, counter, [base.numbers, *(one.numbers for one in its[:-1])])
             return
     rule = Rule(tuple(changes), tuple(other))
     corner = cell({counter: run.last for counter, run in enumerate(runs)})
     if corner.keys != base.keys or corner.numbers != numbers_at(base.numbers, rule, [run.tiles - 1 for run in runs]):
-        yield from _halved(cells, found, max(range(len(runs)), key=lambda counter: runs[counter].tiles))
+        yield from _split(cells, found, max(range(len(runs)), key=lambda counter: runs[counter].tiles), [])
     elif base.keys:
         yield _Part(space, runs, base, rule)
 
 
-def _halved(cells: Cells, found: Product, counter: int) -> Iterator[_Part]:
-    """The parts of both halves of a product along a counter."""
-    for half in found.runs[counter].halves():
-        runs = (*found.runs[:counter], half, *found.runs[counter + 1 :])
-        yield from _whole(cells, Product(found.space, runs))
+def _split(cells: Cells, found: Product, counter: int, seen: Sequence[object]) -> Iterator[_Part]:
+    """The parts of a product cut along a counter: in phases where its first values (`seen`) take turns, or in halves."""
+    run = found.runs[counter]
+    cuts: Sequence[Run] = run.halves()
+    for period in PERIODS[1:]:
+        if period < len(seen) - 1 and all(one == after for one, after in zip(seen, seen[period:], strict=False)):
+            cuts = run.phases(period)
+            break
+    for cut in cuts:
+        yield from _whole(cells, Product(found.space, (*found.runs[:counter], cut, *found.runs[counter + 1 :])))
 
 
 def _change(begin: Numbers, one: Numbers, two: Numbers, other: list[int]) -> Change | None:
