@@ -146,6 +146,9 @@ class GroupSteps:
             for core_tiles, blocks in lowering.core_walks():
                 if axis in core_tiles.counts:
                     its = its.beside(columns_of_blocks(core_tiles, names, axis, blocks[axis]))
+            if axis == "C" and lowering.context.residents:
+                # which cores have the weights of a slice follows no rule of the tiles
+                its = its.beside(_apart(len(its.same)))
             found.append(its)
         return found
 
