@@ -55,7 +55,10 @@ class Cells:
         for outer in product(*(runs_of(columns) for columns in self._steps.columns(self._step, self._unit))):
             first = tuple(run.first for run in outer)
             counts, strides, runs = list(tiles.counts), list(tiles.strides), [[run] for run in outer]
-            for inner in self._steps.inner(self._step, self._unit, first):
+            inside = self._steps.inner(self._step, self._unit, first)
+            if any(inner.times == 0 for inner in inside):
+                continue
+            for inner in inside:
                 for count, stride, its in self._inner_runs(tiles.iteration(first), inner.times, inner.stride):
                     counts.append(count)
                     strides.append(stride)
