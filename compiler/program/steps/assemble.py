@@ -201,31 +201,34 @@ def _waits(named: Mapping[int, _Named], mine: _Named, statement: Statement, plac
         distance, name = wait.distance, its[-1][1]
         is_once = before.statements[name - before.first].space is None
         if before is not mine:
-            name, distance = (name, 0) if is_once else _in_nest_before(before, its, distance)
-        elif wait.node.step == node.step and not distance:
-            # of its own step what stands before it, or else all of the iteration before
-            past = [name for its_place, name in its if its_place < statement.place]
-            if is_once and not past:
-                continue
-            distance, name = (0, past[-1]) if past else (1, name)
-        if before is mine and not is_once:
-            distance += order.turns[wait.node].stage - stage
-            assert distance > 0 or (distance == 0 and name < place)
+            name, distance, position = (name, 0, 0) if is_once else _in_nest_before(before, its, distance)
+        else:
+            if wait.node.step == node.step and not distance:
+                # of its own step what stands before it, or else all of the iteration before
+                past = [name for its_place, name in its if its_place < statement.place]
+                if is_once and not past:
+                    continue
+                distance, name = (0, past[-1]) if past else (1, name)
+            if not is_once:
+                distance += order.turns[wait.node].stage - stage
+                assert distance > 0 or (distance == 0 and name < place), (wait, node, distance, name, place, order.turns[wait.node], order.turns[node], is_once)
+            position = -distance
         key = wait.node.group, wait.node.queue, is_once
-        # the later position: a smaller distance, of equal ones the later number
-        latest[key] = max(latest.get(key, (-(1 << 62), 0, 0)), (-distance, name, distance))
+        latest[key] = max(latest.get(key, (-(1 << 62), 0, 0)), (position, name, distance))
     return sorted((name, distance) for _, name, distance in latest.values())
 
 
-def _in_nest_before(before: _Named, its: Sequence[tuple[int, int]], distance: int) -> tuple[int, int]:
-    """Of a node in a nest before: which statement to wait for, and how many iterations before its last."""
+def _in_nest_before(before: _Named, its: Sequence[tuple[int, int]], distance: int) -> tuple[int, int, int]:
+    """Of a node in a nest before: which statement to wait for, how many iterations before its last, and which that is."""
     lasts = {}
     for _, name in its:
         statement = before.statements[name - before.first]
         assert statement.space is not None
         lasts[name] = statement.space.iteration([run.last for run in statement.runs])
+    stage = before.group.order.turns[_node(before.group.number, statement)].stage
     wanted, name = before.group.steps.iterations - 1 - distance, its[-1][1]
     if lasts[name] >= wanted:
-        return name, lasts[name] - wanted
+        return name, lasts[name] - wanted, wanted - stage
     # the last one of the node ends before: all of it
-    return max(lasts, key=lambda name: (lasts[name], name)), 0
+    name = max(lasts, key=lambda name: (lasts[name], name))
+    return name, 0, lasts[name] - stage

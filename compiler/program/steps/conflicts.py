@@ -93,7 +93,9 @@ def distances_of(groups: Sequence[Steps], regions: Sequence[tuple[int, int]]) ->
             distances,
         )
     pairs = np.argwhere(distances < _NO_DISTANCE).tolist()
-    return found | {(nodes[one], nodes[other]): int(distances[one, other]) for one, other in pairs}
+    for one, other in pairs:
+        found.setdefault((nodes[one], nodes[other]), int(distances[one, other]))
+    return found
 
 
 def _through_dram(nodes: Sequence[Node], rows: Sequence[Any], regions: Sequence[tuple[int, int]]) -> Distances:

@@ -86,13 +86,15 @@ def phases_of(first: FirstIterations, program: Program, profile: Profile, *, is_
     streams = np.array([node.step for node in first.nodes], dtype=np.int64)
     demands = demands_of(program, profile)
     urgency = -to_the_end(program, demands, streams) if is_urgent else None
-    issues = timeline_under(program, demands, streams, urgency).issues
+    timeline = timeline_under(program, demands, streams, urgency)
+    issues = timeline.issues
     times: dict[Node, dict[int, int]] = defaultdict(dict)
     for at, (node, number) in enumerate(zip(first.nodes, first.numbers, strict=True)):
         if number >= 0:
             times[node].setdefault(number, int(issues[at]))
     clock = _clock(times, program, first)
-    interval = max(1e-9, float(clock[-1] - clock[0]) / max(1, len(clock) - 1))
+    # where tiles are worked on at one time only, the whole time is that of an iteration
+    interval = float(clock[-1] - clock[0]) / (len(clock) - 1) if clock[-1] > clock[0] else max(1, timeline.ticks)
     phases = {}
     for node, its in times.items():
         middle = [number for number in its if len(clock) / 4 <= number <= len(clock) * 3 / 4] or list(its)

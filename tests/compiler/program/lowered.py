@@ -237,7 +237,23 @@ def lower(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profil
         from tests.compiler.program.loops.expander import expanded
 
         steps = SegmentSteps(network.facts, profile, "segment", planned, outputs, resident_bytes, decoders)
-        ours = expanded(steps.lowered(lambda looped: timeline_of(expanded(looped), profile).ticks))
+        try:
+            looped = steps.lowered(lambda looped: timeline_of(expanded(looped), profile).ticks)
+            ours = expanded(looped)
+            verify(ours, shared=profile.engines.shared)
+        except Exception:
+            if os.environ["LOOPED"] == "2":
+                import pickle
+
+                for group in groups:
+                    print("CONF", group.configuration, dict(group.tile), [g._placed and len(g._rounds) for g in steps.groups])
+                import traceback
+
+                traceback.print_exc()
+                import pdb, sys
+
+                globals()["SAVED"] = (network, groups, profile, planned, outputs, resident_bytes, decoders, steps)
+            raise
         its, mine = program.commands, ours.commands
         for opcode in range(8):
             a, b = its[its["opcode"] == opcode], mine[mine["opcode"] == opcode]
