@@ -75,10 +75,19 @@ class Cells:
         for width in range(2, count // 2 + 1):
             if count % width == 0 and cost > 1:
                 rows, inside = _runs(cells[::width]), _runs(cells[:width])
-                if len(rows) * len(inside) < cost:
+                if len(rows) * len(inside) < cost and _is_alike(cells, width, rows, inside):
                     cost = len(rows) * len(inside)
                     best = [(count // width, width * stride, rows), (width, stride, inside)]
         return best
+
+
+def _is_alike(cells: Sequence[Cell], width: int, rows: Sequence[Run], inside: Sequence[Run]) -> bool:
+    """True if in each product of runs of rows, and of what is in them, the same is done."""
+    for row, column in product(rows, inside):
+        keys = cells[row.first * width + column.first].keys
+        if any(cells[r * width + c].keys != keys for r in row.values for c in column.values):
+            return False
+    return True
 
 
 def _runs(cells: Sequence[Cell]) -> list[Run]:
