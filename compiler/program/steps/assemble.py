@@ -199,7 +199,8 @@ def _waits(named: Mapping[int, _Named], mine: _Named, statement: Statement, plac
             continue
         its = before.by_node[wait.node]
         distance, name = wait.distance, its[-1][1]
-        is_once = before.statements[name - before.first].space is None
+        space = before.statements[name - before.first].space
+        is_once = space is None or not space.counts
         if before is not mine:
             name, distance, position = (name, 0, 0) if is_once else _in_nest_before(before, its, distance)
         else:
@@ -211,7 +212,9 @@ def _waits(named: Mapping[int, _Named], mine: _Named, statement: Statement, plac
                 distance, name = (0, past[-1]) if past else (1, name)
             if not is_once:
                 distance += order.turns[wait.node].stage - stage
-                assert distance > 0 or (distance == 0 and name < place), (wait, node, distance, name, place, order.turns[wait.node], order.turns[node], is_once)
+                assert distance > 0 or (distance == 0 and name < place)
+            else:
+                distance = 0
             position = -distance
         key = wait.node.group, wait.node.queue, is_once
         latest[key] = max(latest.get(key, (-(1 << 62), 0, 0)), (position, name, distance))
