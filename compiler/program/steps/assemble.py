@@ -213,9 +213,9 @@ def _waits(named: Mapping[int, _Named], mine: _Named, statement: Statement, plac
             if not is_once:
                 distance += order.turns[wait.node].stage - stage
                 assert distance > 0 or (distance == 0 and name < place)
+                position = -distance
             else:
-                distance = 0
-            position = -distance
+                distance, position = 0, (0 if space is None else space.base) - order.turns[wait.node].stage
         key = wait.node.group, wait.node.queue, is_once
         latest[key] = max(latest.get(key, (-(1 << 62), 0, 0)), (position, name, distance))
     return sorted((name, distance) for _, name, distance in latest.values())
