@@ -201,10 +201,10 @@ def _waits(named: Mapping[int, _Named], mine: _Named, statement: Statement, plac
         distance, name = wait.distance, its[-1][1]
         space = before.statements[name - before.first].space
         is_once = space is None or not space.counts
-        if before is not mine:
-            name, distance, position = (name, 0, 0) if is_once else _in_nest_before(before, its, distance)
+        if before is not mine and not is_once:
+            name, distance, position = _in_nest_before(before, its, distance)
         else:
-            if wait.node.step == node.step and not distance:
+            if before is mine and wait.node.step == node.step and not distance:
                 # of its own step what stands before it, or else all of the iteration before
                 past = [name for its_place, name in its if its_place < statement.place]
                 if is_once and not past:
@@ -215,7 +215,7 @@ def _waits(named: Mapping[int, _Named], mine: _Named, statement: Statement, plac
                 assert distance > 0 or (distance == 0 and name < place)
                 position = -distance
             else:
-                distance, position = 0, (0 if space is None else space.base) - order.turns[wait.node].stage
+                distance, position = 0, (0 if space is None else space.base) - before.group.order.turns[wait.node].stage
         key = wait.node.group, wait.node.queue, is_once
         latest[key] = max(latest.get(key, (-(1 << 62), 0, 0)), (position, name, distance))
     return sorted((name, distance) for _, name, distance in latest.values())
