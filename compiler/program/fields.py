@@ -44,10 +44,11 @@ class ProgramLimits:
 
     `dram_bytes` is what regions take in all; `chip_bytes` what is touched of all other places; `touched_bytes` what all
     commands read and write together; `clock_entries` commands × queues; `shadow_bytes` what the proof itself may take
-    for saying who wrote what.
+    for saying who wrote what. `commands` are those that are listed, `looped_commands` those that loops make of them.
     """
 
     commands: int = 1 << 22
+    looped_commands: int = 1 << 32
     bindings: int = 1 << 24
     entries: int = 1 << 24
     dram_bytes: int = 1 << 35
