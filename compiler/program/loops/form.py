@@ -1,4 +1,4 @@
-"""Checks that the loops of a program are well formed, so that whoever goes through them may rely on it (PROG-4, PROG-5).
+"""Checks that the loops of a program are well formed, so that what goes through them may rely on it (PROG-4, PROG-5).
 
 Nothing is believed: an executable may have been uploaded. After these checks every statement holds at least once, an
 iteration and the numbers of counters name each other, no sum over counters overflows, every field that changes is
@@ -30,7 +30,7 @@ from compiler.program.loops.loops import (
     Loops,
 )
 from compiler.program.program import Program, Rows
-from compiler.program.strided import FAR, Flags, Ints
+from compiler.program.strided import FAR, Ints
 
 # Tiles, iterations, stages and distances are below it: sums of a few of them stay exact.
 MAX_POSITION: Final = 1 << 40
@@ -55,14 +55,14 @@ def check_loops(looped: LoopedProgram, limits: ProgramLimits = DEFAULT_LIMITS) -
 
 def owners_of(offsets: Rows) -> Ints:
     """The statement of each row of a list that offsets cut into one part per statement."""
-    sizes = np.diff(offsets.astype(np.int64))
-    return np.repeat(np.arange(len(sizes)), sizes)
+    starts = offsets.astype(np.int64)
+    return np.repeat(np.arange(len(starts) - 1), starts[1:] - starts[:-1])
 
 
 def slots_of(offsets: Rows) -> Ints:
     """The number of each row of a list in its statement's part."""
     starts = offsets.astype(np.int64)
-    return np.arange(int(starts[-1])) - np.repeat(starts[:-1], np.diff(starts))
+    return np.arange(int(starts[-1])) - np.repeat(starts[:-1], starts[1:] - starts[:-1])
 
 
 def reach_of(spaces: Rows) -> Any:
@@ -122,19 +122,19 @@ def _check_spaces(spaces: Rows) -> None:
     _refuse_space(np.abs(spaces["base"].astype(np.float64)) >= MAX_POSITION, "base", spaces, MAX_POSITION)
     used = np.arange(MAX_COUNTERS) < spaces["counters"][:, None]
     extents, strides = spaces["extents"], spaces["strides"]
-    bad = np.where(used, (extents < 1) | (extents >= MAX_POSITION), extents != 1)
-    _refuse_space(bad.any(axis=1), "extents", spaces, MAX_POSITION)
-    bad = np.where(used, (strides < 1) | (strides >= MAX_POSITION), strides != 0)
-    _refuse_space(bad.any(axis=1), "strides", spaces, MAX_POSITION)
+    bad = np.where(used, (extents < 1) | (extents >= MAX_POSITION), extents != 1).any(axis=1)
+    _refuse_space(bad, "extents", spaces, MAX_POSITION)
+    bad = np.where(used, (strides < 1) | (strides >= MAX_POSITION), strides != 0).any(axis=1)
+    _refuse_space(bad, "strides", spaces, MAX_POSITION)
     inner = reach_of(spaces)
     # a counter of one value is always 0
-    bad = used & (extents > 1) & (strides <= inner)
-    _refuse_space(bad.any(axis=1), "strides, which do not nest,", spaces, "more than the inner counters go through")
+    bad = (used & (extents > 1) & (strides <= inner)).any(axis=1)
+    _refuse_space(bad, "strides, which do not nest,", spaces, "more than the inner counters go through")
     whole = inner[:, 0] + (extents[:, 0] - 1) * strides[:, 0].astype(np.float64)
     _refuse_space(whole >= MAX_POSITION, "extents, which make too many tiles,", spaces, MAX_POSITION)
 
 
-def _refuse_space(bad: Flags, what: str, spaces: Rows, limit: object) -> None:
+def _refuse_space(bad: Any, what: str, spaces: Rows, limit: object) -> None:
     if bad.any():
         number = int(bad.argmax())
         field = what.split(",")[0]
@@ -241,8 +241,8 @@ def _check_reach(program: Program, loops: Loops, owners: Ints, slots: Ints) -> N
     fields = np.concatenate([terms["field"], rings["field"]]).astype(np.int64)
     # fields are 32 bits wide
     _, first, place = np.unique(statements << 32 | fields, return_index=True, return_inverse=True)
-    reach = np.bincount(place, weights=np.concatenate([by_term, by_ring]), minlength=len(first))
-    reach += np.abs(field_bases(program, statements[first], fields[first]).astype(np.float64))
+    reach = np.abs(field_bases(program, statements[first], fields[first]).astype(np.float64))
+    np.add.at(reach, place, np.concatenate([by_term, by_ring]))
     refuse_first(reach >= FAR, statements[first], "a field that changes gets beyond reason", "overflow", reach, FAR)
 
 

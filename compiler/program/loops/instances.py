@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from compiler.program.errors import ProgramError
-from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits
+from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, is_call
 from compiler.program.loops.form import owners_of, slots_of
 from compiler.program.loops.loops import (
     BINDING_ADDRESS,
@@ -63,14 +63,15 @@ class Waits:
 class Instances:
     """All commands of a looped program whose loops are well formed (see form.py).
 
-    `counts`: by statement how many commands it stands for. `firsts`, `lasts`: its first and last iteration.
+    By statement, `counts`: how many commands it stands for; `nests`: its nest; `firsts`, `lasts`: its first and last
+    iteration.
     """
 
     def __init__(self, looped: LoopedProgram) -> None:
         self.looped = looped
         loops = looped.loops
         spaces = loops.spaces[loops.statements["space"]]
-        self._nests: Ints = spaces["nest"].astype(np.int64)
+        self.nests: Ints = spaces["nest"].astype(np.int64)
         self._loops = spaces["counters"] > 0
         self._base: Ints = spaces["base"] - loops.statements["stage"]
         # as many counters as any space has: programs without loops have none
@@ -102,8 +103,8 @@ class Instances:
     def windows(self, most: int) -> Iterator[Window]:
         """All commands in program order, at most so many at a time."""
         first = 0
-        for nest in np.unique(self._nests).tolist():
-            begin, stop = np.searchsorted(self._nests, [nest, nest + 1]).tolist()
+        for nest in np.unique(self.nests).tolist():
+            begin, stop = np.searchsorted(self.nests, [nest, nest + 1]).tolist()
             for window in self._windows_of(nest, slice(begin, stop), most, first):
                 yield window
                 first = window.first + len(window)
@@ -171,9 +172,10 @@ class Instances:
         for field, name in ((SOURCE_ADDRESS, "source_address"), (TARGET_ADDRESS, "target_address")):
             rows = np.flatnonzero(fields == field)
             np.add.at(commands[name], owners[rows], changes[rows])
-        calling = np.flatnonzero(commands["call"] >= 0)
+        calls_unit = is_call(commands["opcode"])
+        calling = np.flatnonzero(calls_unit)
         called = program.calls[commands["call"][calling]]
-        number = np.cumsum(commands["call"] >= 0) - 1
+        number = np.cumsum(calls_unit) - 1
         calls = np.zeros(len(calling), dtype=CALL)
         sizes = called["count"].astype(np.int64)
         _refuse_many("calls bind too much", sizes, limits)
@@ -190,7 +192,7 @@ class Instances:
         np.add.at(bindings["address"], its[is_address], changes[rows[is_address]])
         starts = ~is_address
         np.add.at(bindings["starts"], (its[starts], part[starts] - 1), changes[rows[starts]])
-        commands["call"][calling] = np.arange(len(calling))
+        commands["call"] = np.where(calls_unit, number, -1)
         tables = []
         for table, rest in enumerate(program.tables):
             rows = np.flatnonzero(calls["table"] == table)
@@ -228,7 +230,7 @@ class Instances:
         owners, rows = _parts(program.wait_offsets, window.statements)
         named, distances = program.waits[rows].astype(np.int64), loops.distances[rows]
         queues = program.commands["queue"].astype(np.int64)
-        here = self._nests[named] == window.nest
+        here = self.nests[named] == window.nest
         iteration = np.where(self._loops[named], window.iterations[owners] - distances, self.firsts[named])
         # iterations become places among those of the window; behind all statements of one is before the next
         known = np.unique(window.iterations)

@@ -73,9 +73,10 @@ RING: Final = np.dtype(
 class Loops:
     """How the commands of a program loop.
 
-    `spaces` are rows of SPACE, ascending by nest; beyond their counters extents are 1 and strides 0. `statements`: a row
-    of STATEMENT per command; commands of one nest are neighbours, nests ascend. Of command i, `runs[run_offsets[i]:run_offsets[i + 1]]` are its runs, one per counter
-    of its space; `terms` and `rings` likewise what changes its fields. `distances`: per wait, iterations.
+    `spaces` are rows of SPACE, ascending by nest; beyond their counters extents are 1 and strides 0. `statements`: a
+    row of STATEMENT per command; commands of one nest are neighbours, nests ascend. Of command i,
+    `runs[run_offsets[i]:run_offsets[i + 1]]` are its runs, one per counter of its space; `terms` and `rings` likewise
+    what changes its fields. `distances`: per wait, iterations.
     """
 
     spaces: Rows
