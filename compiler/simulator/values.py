@@ -91,7 +91,7 @@ class Chip:
     def __init__(
         self, program: Program | LoopedProgram, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()
     ) -> None:
-        looped = program if isinstance(program, LoopedProgram) else LoopedProgram.without_loops(program)
+        looped = LoopedProgram.of(program)
         self.program = looped.program
         self._limits, self._shared = limits, shared
         # waits are judged with the loops

@@ -116,6 +116,8 @@ class LoopedProgram:
     loops: Loops
 
     @staticmethod
-    def without_loops(program: Program) -> LoopedProgram:
-        """A program each of whose commands is done once."""
+    def of(program: Program | LoopedProgram) -> LoopedProgram:
+        """A program as it is, or one without loops, each of whose commands is done once."""
+        if isinstance(program, LoopedProgram):
+            return program
         return LoopedProgram(program=program, loops=unrolled(len(program.commands), len(program.waits)))

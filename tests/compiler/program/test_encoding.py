@@ -29,6 +29,7 @@ from compiler.program.encoding.sizes import (
 from compiler.program.encoding.stream import Stream, decode_entries, decode_stream, encode_entries, encode_stream
 from compiler.program.errors import ExecutableError
 from compiler.program.executable import _internal
+from compiler.program.loops.loops import Loops
 from compiler.program.program import Program, Unit
 from tests.compiler.program.arbitrary import programs
 from tests.compiler.program.plain import PlainReader
@@ -56,12 +57,14 @@ def flat(row: Any) -> list[int]:
     return [value for part in values for value in part]
 
 
-def assert_same_stream(got: Stream | Program, expected: Stream | Program) -> None:
+def assert_same_stream(got: Stream, expected: Stream) -> None:
     """All arrays are equal, and of equal types."""
-    for field in fields(Stream):
-        one, other = getattr(got, field.name), getattr(expected, field.name)
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other, err_msg=field.name)
+    for kind, one, other in ((Stream, got, expected), (Loops, got.loops, expected.loops)):
+        for field in fields(kind):
+            values, wanted = getattr(one, field.name), getattr(other, field.name)
+            if field.name != "loops":
+                assert values.dtype == wanted.dtype
+                np.testing.assert_array_equal(values, wanted, err_msg=field.name)
 
 
 @given(st.lists(INTEGERS, max_size=30))
