@@ -14,9 +14,9 @@ from compiler.program.program import Program
 class ProgramSizes:
     """Bytes of one program as stored.
 
-    `program_bytes`: commands, loops, calls, bindings and waits; `by_queue`: what each queue's own take of it (the rest
-    says whose turn it is, and holds the spaces of loops). A command that loops is stored once. `table_bytes`: entries and common areas of all parameter tables; `by_table`: of each.
-    `unit_bytes`: of each unit.
+    `program_bytes`: commands, loops, calls, bindings and waits, a command that loops once; `by_queue`: what each
+    queue's own take of it (the rest says whose turn it is, and holds the spaces of loops). `table_bytes`: entries and
+    common areas of all parameter tables; `by_table`: of each. `unit_bytes`: of each unit.
     """
 
     program_bytes: int

@@ -111,5 +111,5 @@ def test_lists_of_other_lengths_are_refused(cut: int, data: st.DataObject) -> No
     name = data.draw(st.sampled_from(("statements", "run_offsets", "runs", "terms", "rings", "distances")))
     rows = getattr(SAMPLE.loops, name)
     rows = rows[: len(rows) - cut] if cut else np.concatenate([rows, rows[-1:]])
-    with pytest.raises(ProgramError, match="as many|per statement|parts"):
+    with pytest.raises(ProgramError, match=r"as many|per statement|parts"):
         check_loops(replace(SAMPLE, loops=replace(SAMPLE.loops, **{name: rows})))
