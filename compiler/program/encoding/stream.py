@@ -119,7 +119,8 @@ def encode_stream(stream: Stream, queues: int) -> EncodedStream:
 
 def decode_stream(cursor: Cursor, queues: int) -> Stream:
     """The stream from its bytes; raises ExecutableError or LimitError. What rows name is checked in check.py."""
-    count = cursor.count("commands", COMMAND.itemsize + 4)
+    # four offsets of 4 bytes: of waits, runs, terms and rings
+    count = cursor.count("commands", COMMAND.itemsize + STATEMENT.itemsize + 16)
     calls = np.zeros(cursor.count("calls", CALL.itemsize), dtype=CALL)
     bindings = np.zeros(cursor.count("bindings", BINDING.itemsize), dtype=BINDING)
     total_waits = cursor.count("waits", 4 + 8)
