@@ -23,7 +23,7 @@ from compiler.program.loops.loops import (
     LoopedProgram,
     Loops,
 )
-from compiler.program.program import OUTPUT, Opcode, Program, Role, Rows
+from compiler.program.program import OUTPUT, Opcode, Program, Role, Rows, Step
 from tests.compiler.program.builder import CORE0, DRAM, GDMA, IODMA0, MVDMA0, NRAM0, SRAM, Bound, Box, Builder
 
 RESULT = BINDING_ADDRESS
@@ -138,4 +138,7 @@ def sample() -> LoopedProgram:
         builder.transfer(Opcode.STORE, IODMA0, (NRAM0, 512), (DRAM, z + 32 * at), 32 * rows, waits=())
         terms = [(TARGET_ADDRESS, 0, 160)] if rows == 5 else []
         loops.add(bands, [run], terms=terms, waits=[(number + 1, 0)])
-    return loops.build(builder.build())
+    program = builder.build()
+    program.commands["step"][3:] = 1
+    steps = tuple(Step(group=f"g{number}", nodes=(f"relu_{name}",), tensor=name) for number, name in enumerate("yz"))
+    return loops.build(replace(program, steps=steps))
