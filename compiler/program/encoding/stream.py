@@ -309,21 +309,28 @@ def _kinds(stream: Stream, waits: Integers) -> Unsigned:
     first, count = stream.calls["first"].astype(np.int64), stream.calls["count"].astype(np.int64)
     of_call = _mixed(stream.calls, ("table", "count")) * _MULTIPLIER + (bound[first + count] - bound[first])
     called = stream.commands["call"].astype(np.int64)
-    kind = kind * _MULTIPLIER + waits.view(np.uint64)
+    parts = [waits.view(np.uint64), np.where(called >= 0, np.append(of_call, np.uint64(0))[called], np.uint64(0))]
     for rows, offsets in (
         (stream.loops.terms, stream.loops.term_offsets),
         (stream.loops.rings, stream.loops.ring_offsets),
     ):
         changed = np.append(np.uint64(0), np.cumsum(_mixed(rows, _CHANGE_KIND)))
-        kind = kind * _MULTIPLIER + (changed[offsets[1:]] - changed[offsets[:-1]])
-    kind[called >= 0] += of_call[called[called >= 0]] * _MULTIPLIER
+        parts.append(changed[offsets[1:]] - changed[offsets[:-1]])
+    for part in parts:
+        kind = _with(kind, part)
     return kind
+
+
+def _with(mixed: Unsigned, values: Unsigned) -> Unsigned:
+    """Numbers that tell what they told, and further values."""
+    result: Unsigned = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER + values
+    return result
 
 
 def _mixed(rows: Rows, names: Sequence[str]) -> Unsigned:
     mixed = np.full(len(rows), 1, dtype=np.uint64)
     for column in _columns(rows, tuple(name for name in rows.dtype.names or () if name not in names)):
-        mixed = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER + column.view(np.uint64)
+        mixed = _with(mixed, column.view(np.uint64))
     return mixed
 
 

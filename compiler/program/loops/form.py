@@ -39,7 +39,7 @@ MAX_POSITION: Final = 1 << 40
 def check_loops(looped: LoopedProgram, limits: ProgramLimits = DEFAULT_LIMITS) -> None:
     """Raises ProgramError, naming the statement as the command at fault, unless the loops are well formed.
 
-    Indices of the program that lie in its own lists (calls, tables, bindings) have been checked before (`fields.py`).
+    Numbers that name calls, tables and bindings have been checked before (`fields.py`, `encoding/check.py`).
     """
     program, loops = looped.program, looped.loops
     _check_lists(program, loops)
@@ -207,7 +207,7 @@ def _check_field(program: Program, owners: Ints, field: Ints) -> None:
     commands = program.commands[["opcode", "call"]][owners]
     moves, calls = is_transfer(commands["opcode"]), is_call(commands["opcode"])
     has = moves & ((field == SOURCE_ADDRESS) | (field == TARGET_ADDRESS))
-    rows = np.flatnonzero(calls)
+    rows = np.flatnonzero(calls & (commands["call"] >= 0))
     called = program.calls[commands["call"][rows]]
     ranks = np.array([len(table.shape) for table in program.tables] or [0])
     entry = field[rows] - ENTRY_START

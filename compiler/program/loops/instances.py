@@ -172,7 +172,7 @@ class Instances:
         for field, name in ((SOURCE_ADDRESS, "source_address"), (TARGET_ADDRESS, "target_address")):
             rows = np.flatnonzero(fields == field)
             np.add.at(commands[name], owners[rows], changes[rows])
-        calls_unit = is_call(commands["opcode"])
+        calls_unit = is_call(commands["opcode"]) & (commands["call"] >= 0)
         calling = np.flatnonzero(calls_unit)
         called = program.calls[commands["call"][calling]]
         number = np.cumsum(calls_unit) - 1

@@ -36,6 +36,7 @@ from compiler.program.loops.loops import LoopedProgram, Loops
 from compiler.program.program import Program, Unit
 from tests.compiler.program.arbitrary import looped_programs, programs
 from tests.compiler.program.loops.groups import group_programs
+from tests.compiler.program.loops.mutants import with_number
 from tests.compiler.program.loops.samples import sample
 from tests.compiler.program.plain import PlainReader
 from tests.compiler.program.tiled import tiled_program, tiled_table
@@ -261,8 +262,8 @@ def test_a_damaged_stream_of_loops_is_refused_or_well_formed(data: st.DataObject
     try:
         found = decode_stream(cursor(bytes(damaged)), queues)
         listed = replace(looped.program, **{name: getattr(found, name) for name in _LISTED})
-        check_program(replace(listed, waits=listed.waits[:0], wait_offsets=0 * listed.wait_offsets), _internal)
         changed = LoopedProgram(program=listed, loops=found.loops)
+        check_program(changed, _internal)
         check_loops(changed, ProgramLimits(looped_commands=1000))
     except (ExecutableError, LimitError, InternalError, ProgramError):
         return
@@ -287,6 +288,20 @@ def test_the_bytes_of_a_program_are_told_by_queue_and_by_core() -> None:
     assert all(size > 20 for size in by_queue)
     assert 0.8 * program_bytes(program) < sum(by_queue) <= program_bytes(program)
     assert program_bytes_by_core(program) == {n: by_queue[2 * n] + by_queue[2 * n + 1] for n in range(3)}
+
+
+def test_what_loops_take_does_not_depend_on_tiles() -> None:
+    """PROF-2, PROG-5: program memory holds a command once, with its loops."""
+    looped = sample()
+    more = looped
+    for name, row, field in (("spaces", 0, "extents.0"), *(("runs", row, "count") for row in (0, 2, 4))):
+        more = with_number(more, name, row, field, 63)
+    sizes = program_sizes(looped)
+    assert program_sizes(more) == sizes
+    assert sum(sizes.by_queue) < sizes.program_bytes
+    taken = {queue.engine for queue, size in zip(looped.program.queues, sizes.by_queue, strict=True) if size}
+    assert taken == {"gdma", "iodma", "mvdma", "core"}
+    assert table_bytes(looped) == sizes.table_bytes
 
 
 def test_what_a_core_takes_does_not_depend_on_the_other_cores() -> None:

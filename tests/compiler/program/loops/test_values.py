@@ -12,7 +12,7 @@ from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
 from compiler.program.loops.form import check_loops
 from compiler.program.loops.loops import LoopedProgram
-from compiler.program.program import Program, Role
+from compiler.program.program import Program, Role, Step
 from compiler.simulator import values
 from compiler.simulator.values import Chip
 from tests.compiler.program.loops.expander import expanded
@@ -94,7 +94,8 @@ def test_a_step_is_observed_when_its_last_command_has_run(monkeypatch: pytest.Mo
     monkeypatch.setattr(values, "_WINDOW", window)
     seen = []
     for program in (SAMPLE, expanded(SAMPLE)):
-        chip, told = Chip(program), []
+        told: list[tuple[int, Step, list[bytes]]] = []
+        chip = Chip(program)
         chip.write("x", X)
         chip.run(lambda number, step, its, told=told: told.append((number, step, memories(its))))  # type: ignore[misc]
         seen.append(told)
