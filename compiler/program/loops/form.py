@@ -231,7 +231,7 @@ def _check_rings(loops: Loops) -> None:
 
 def _check_reach(program: Program, loops: Loops, owners: Ints, slots: Ints) -> None:
     """No field gets so far that sums over counters wrap around."""
-    counts = np.ones((len(loops.statements), MAX_COUNTERS))
+    counts = np.ones((len(loops.statements), MAX_COUNTERS if len(owners) else 0))
     counts[owners, slots] = loops.runs["count"]
     of_terms, of_rings = owners_of(loops.term_offsets), owners_of(loops.ring_offsets)
     terms, rings = loops.terms, loops.rings
@@ -276,12 +276,11 @@ def _check_waits(program: Program, loops: Loops, owners: Ints, slots: Ints) -> N
     same = np.append(False, waiting[1:] == waiting[:-1]) if len(named) else np.zeros(0, dtype=np.bool_)
     fall = same & (np.append(False, named[1:] < named[:-1]) if len(named) else same)
     refuse_first(fall, waiting, "the waits of a command do not ascend", "waits", named)
-    spaces = loops.spaces[loops.statements["space"]]
-    nests, loop = spaces["nest"].astype(np.int64), spaces["counters"] > 0
+    spaces, of = loops.spaces, loops.statements["space"]
+    nests, loop = spaces["nest"][of], (spaces["counters"] > 0)[of]
     # of what is done once all iterations are the first
-    first = spaces["base"] - loops.statements["stage"]
-    strides = spaces["strides"][owners, slots]
-    np.add.at(first, owners, loops.runs["first"] * strides)
+    first = spaces["base"][of] - loops.statements["stage"]
+    np.add.at(first, owners, loops.runs["first"] * spaces["strides"][of[owners], slots])
     here, looping = nests[named] == nests[waiting], loop[named]
     refuse_first(here & ~looping & (distances != 0), waiting, "what is done once has no distance", "waits", distances)
     earlier = np.where(

@@ -70,24 +70,24 @@ class Instances:
     def __init__(self, looped: LoopedProgram) -> None:
         self.looped = looped
         loops = looped.loops
-        spaces = loops.spaces[loops.statements["space"]]
-        self.nests: Ints = spaces["nest"].astype(np.int64)
-        self._loops = spaces["counters"] > 0
-        self._base: Ints = spaces["base"] - loops.statements["stage"]
+        spaces, of = loops.spaces, loops.statements["space"]
+        self.nests: Ints = spaces["nest"].astype(np.int64)[of]
+        self._loops = (spaces["counters"] > 0)[of]
+        self._base: Ints = spaces["base"][of] - loops.statements["stage"]
         # as many counters as any space has: programs without loops have none
         width = int(spaces["counters"].max(initial=0))
         owners, slots = owners_of(loops.run_offsets), slots_of(loops.run_offsets)
-        self._first: Ints = np.zeros((len(spaces), width), dtype=np.int64)
+        self._first: Ints = np.zeros((len(of), width), dtype=np.int64)
         self._step, self._count = np.ones_like(self._first), np.ones_like(self._first)
         for name, target in (("first", self._first), ("step", self._step), ("count", self._count)):
             target[owners, slots] = loops.runs[name]
-        self._strides: Ints = spaces["strides"][:, :width]
+        self._strides: Ints = spaces["strides"][:, :width][of]
         self._jumps: Ints = self._step * self._strides
-        self._moduli: Ints = np.where(spaces["extents"][:, :width] > 1, self._strides, _APART)
+        self._moduli: Ints = np.where(spaces["extents"][:, :width][of] > 1, self._strides, _APART)
         # how many tiles the inner counters have for each value of a counter
         inner = np.cumprod(self._count[:, ::-1], axis=1)[:, ::-1]
         self._weights: Ints = inner // self._count
-        self.counts: Ints = inner[:, 0] if width else np.ones(len(spaces), dtype=np.int64)
+        self.counts: Ints = inner[:, 0] if width else np.ones(len(of), dtype=np.int64)
         self.firsts: Ints = self._base + (self._first * self._strides).sum(axis=1)
         self.lasts: Ints = self.firsts + ((self._count - 1) * self._jumps).sum(axis=1)
         tables = looped.program.tables

@@ -140,3 +140,14 @@ def test_windows_that_bind_or_change_too_much_are_refused() -> None:
         instances.program(window, ProgramLimits(bindings=120))
         with pytest.raises(ProgramError, match=message):
             instances.program(window, ProgramLimits(bindings=20))
+
+
+def test_windows_of_a_long_loop_stay_small_and_full() -> None:
+    """PROG-6: memory by statements and window, not by iterations."""
+    far = SAMPLE
+    for name, row, field in (("spaces", 0, "extents.0"), *(("runs", row, "count") for row in (0, 2, 4))):
+        far = with_number(far, name, row, field, 1 << 18)
+    sizes = [len(window) for window in Instances(far).windows(1 << 12)]
+    assert sum(sizes) == Instances(far).total == 6 * (1 << 18) + 10
+    assert max(sizes) <= 1 << 12
+    assert len(sizes) <= 3 * sum(sizes) / (1 << 12)
