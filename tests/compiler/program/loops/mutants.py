@@ -31,8 +31,9 @@ def with_number(looped: LoopedProgram, name: str, row: int, field: str, value: i
 def mutants(draw: st.DrawFn, looped: LoopedProgram) -> LoopedProgram:
     """The program with one or two numbers changed, to small ones mostly, or to the ends of their types."""
     for _ in range(draw(st.integers(1, 2))):
-        name = draw(st.sampled_from((*LISTS, *WAITS)))
-        rows = getattr(looped.program if name in WAITS else looped.loops, name)
+        lists = {name: getattr(looped.program if name in WAITS else looped.loops, name) for name in (*LISTS, *WAITS)}
+        name = draw(st.sampled_from([name for name, rows in lists.items() if len(rows)]))
+        rows = lists[name]
         fields = [text for field in rows.dtype.names or () for text in _numbers_of(rows, field)] or [""]
         field = draw(st.sampled_from(fields))
         row = draw(st.integers(0, len(rows) - 1))
