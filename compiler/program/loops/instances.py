@@ -112,7 +112,7 @@ class Instances:
     def _windows_of(self, nest: int, of: slice, most: int, first: int) -> Iterator[Window]:
         at, last = int(self.firsts[of].min()), int(self.lasts[of].max())
         before, total = np.zeros(of.stop - of.start, dtype=np.int64), int(self.counts[of].sum())
-        step = max(1, (last + 1 - at) * most // total)
+        step = min(last + 1 - at, max(1, (last + 1 - at) * most // total))
         while at <= last:
             past = self._ranks(of, at + step)
             while step > 1 and int((past - before).sum()) > most:
