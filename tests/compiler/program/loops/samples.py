@@ -103,8 +103,8 @@ def sample() -> LoopedProgram:
         """Terms of a tile's position from a field on."""
         return [(row, 0, 2), (column, 1, 4)]
 
-    # a tile's buffer: of two the one of the parity of its column
-    turn = (0, (0, 1))
+    # a tile's buffer: of two the one of the parity of its column, the second one first
+    turn = (1, (0, 1))
     builder.transfer(Opcode.LOAD, IODMA0, (DRAM, x), (NRAM0, 0), 16, (2,), (32,), (16,), waits=())
     source = [(SOURCE_ADDRESS, 0, 64), (SOURCE_ADDRESS, 1, 16)]
     loops.add(tiles, every, stage=1, terms=source, rings=[(TARGET_ADDRESS, 2, 32, *turn)], waits=[(1, 1)])
