@@ -78,7 +78,7 @@ def check(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engi
         addressed=addressed,
         areas=areas,
         accesses=accesses,
-        residents=_residents(program),
+        residents=residents_of(program),
     )
 
 
@@ -120,7 +120,7 @@ def _extents(resident: Resident) -> tuple[Ints, Ints]:
     return np.array([resident.lengths], dtype=np.int64), np.array([resident.strides], dtype=np.int64)
 
 
-def _residents(program: Program) -> tuple[tuple[int, int, int], ...]:
+def residents_of(program: Program) -> tuple[tuple[int, int, int], ...]:
     """Place and hull of each resident; raises ProgramError for one that leaves its place."""
     found = []
     for number, resident in enumerate(program.residents):
