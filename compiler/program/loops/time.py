@@ -16,19 +16,12 @@ import numpy as np
 from compiler.errors import InternalError
 from compiler.profile.schema import Profile
 from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.recurrence import states_of
 from compiler.program.loops.walk import NEVER, Walk, cursors_of, instances_of, walk_of
 from compiler.program.program import Opcode
 from compiler.program.timing.demands import Demands, demands_of
-from compiler.program.timing.events import (
-    COMMANDS,
-    FILLED,
-    NOW,
-    ROW,
-    Loads,
-    engines_of,
-    run_events,
-    states_of,
-)
+from compiler.program.timing.engine_state import COMMANDS, FILLED, NOW, Loads, engines_of
+from compiler.program.timing.events import ROW, run_events
 from compiler.program.timing.levels import Moved, moved_by
 from compiler.program.timing.ticks import TICKS_PER_CYCLE, Flags, Ints, check_lengths
 
@@ -39,7 +32,7 @@ WINDOW: Final = 1 << 16
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Commands:
     """Some commands of a walk in the order in which they end: positions, and ticks at which they are issued, begin and
-    end to move. lasts: the position of what each waited for last when it was the next of its stream; -1: it did not wait.
+    end to move. lasts: the position of what each waited for last when it was the next of its stream, -1 without a wait.
     """
 
     positions: Ints
@@ -57,8 +50,8 @@ class LoopedTime:
     """What a looped program takes. ticks: until all has ended.
 
     By queue `busy`: ticks in which a command moves. By group of the plan, `group_ends`: the last end of a command of
-    it, 0 without any. By statement `instances`: how often it runs. By nest: its iterations, how many of them were jumped
-    over, and the first iteration from which a jump was made (-1: none). walked: commands that were gone through.
+    it, 0 without any. By statement `instances`: how often it runs. By nest: its iterations, how many of them were
+    jumped over, and the first from which a jump was made (-1: none). walked: commands that were gone through.
     """
 
     looped: LoopedProgram
@@ -161,7 +154,9 @@ def time_under(
         sections=groups,
     )
     cursors = cursors_of(walk)
-    engines = engines_of(np.repeat(np.arange(queues), per), queues, len(demands.capacities), len(program.group_names) + 1)
+    engines = engines_of(
+        np.repeat(np.arange(queues), per), queues, len(demands.capacities), len(program.group_names) + 1
+    )
     states = states_of(walk, queues, jumps=jumps and observer is None)
     rows = np.zeros(0 if observer is None else ROW * (queues + min(WINDOW, int(instances.sum()))), dtype=np.int64)
     is_done = False

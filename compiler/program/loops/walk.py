@@ -31,13 +31,13 @@ class Walk(NamedTuple):
     """What is walked. By statement: its nest, its stream, the positions of its first and of its last tile, and that
     which it would have where all counters are 0 (`origins`).
 
-    Of statement s, `run_offsets[s]` to `run_offsets[s + 1]` are its runs: `run_firsts`, `run_steps` and `run_counts` are
-    values of the counter, `run_strides` iterations from one value to the next; `run_leaps` are positions from one tile to
-    the next if that run goes on and all behind it begin anew. `listed[listed_offsets[t]:listed_offsets[t + 1]]` are the
-    statements of stream t by first position. Statement s waits until stream `wait_streams[w]` has gone past position
-    `wait_targets[w]`, for each w in `wait_offsets[s]` to `wait_offsets[s + 1]`; if `wait_moves[w]`, that is counted from
-    its own position. Nest n has the positions `nest_offsets[2 n]` to `nest_offsets[2 n + 1]` and the statements
-    `nest_statements[n]` to `nest_statements[n + 1]`.
+    Of statement s, `run_offsets[s]` to `run_offsets[s + 1]` are its runs: `run_firsts`, `run_steps` and `run_counts`
+    are values of the counter, `run_strides` iterations from one value to the next; `run_leaps` are positions from one
+    tile to the next if that run goes on and all behind it begin anew. `listed[listed_offsets[t]:listed_offsets[t + 1]]`
+    are the statements of stream t by first position. For each w in `wait_offsets[s]` to `wait_offsets[s + 1]` statement
+    s waits until stream `wait_streams[w]` has gone past position `wait_targets[w]`; if `wait_moves[w]`, that is counted
+    from its own position. Nest n has the positions `nest_offsets[2 n]` to `nest_offsets[2 n + 1]` and the statements
+    `nest_statements[n]` to `nest_statements[n + 1]`. `chosen`: the statements that are walked.
     """
 
     statements: int
@@ -66,8 +66,8 @@ class Walk(NamedTuple):
 
 class Cursors(NamedTuple):
     """Where streams are. By stream: position and statement of its next command (`heads`, `head_statements`), the first
-    position that has not ended (`progress`), which of its listed statements comes next, its heap of statements that have
-    begun; by run the place in it of its statement's next tile.
+    position that has not ended (`progress`), which of its listed statements comes next, its heap of statements that
+    have begun; by run the place in it of its statement's next tile.
     """
 
     heads: Ints
@@ -93,23 +93,23 @@ def walk_of(looped: LoopedProgram, streams: Ints, stream_count: int, chosen: Fla
 
     Waits for statements that are not chosen are left out. Raises LimitError for more positions than are counted.
     """
-    program, loops = looped.program, looped.loops
+    loops = looped.loops
     count = len(loops.statements)
-    spaces = loops.spaces[loops.statements["space"]]
-    nests = spaces["nest"].astype(np.int64)
+    spaces = loops.statements["space"].astype(np.int64)
+    nests = loops.spaces["nest"].astype(np.int64)[spaces]
     run_offsets = loops.run_offsets.astype(np.int64)
     owners = _owners(run_offsets)
     steps, counts = loops.runs["step"].astype(np.int64), loops.runs["count"].astype(np.int64)
     run_firsts = loops.runs["first"].astype(np.int64)
-    strides = spaces["strides"][owners, np.arange(len(owners)) - run_offsets[owners]].astype(np.int64)
+    strides = loops.spaces["strides"][spaces[owners], np.arange(len(owners)) - run_offsets[owners]]
     # iterations of tiles, counted in the nest
-    origins = spaces["base"] - loops.statements["stage"]
+    origins = loops.spaces["base"][spaces] - loops.statements["stage"]
     firsts, spans = origins.copy(), (counts - 1) * steps * strides
     np.add.at(firsts, owners, run_firsts * strides)
     lasts = firsts.copy()
     np.add.at(lasts, owners, spans)
     offsets, shifts, lengths = _nests(nests, firsts, lasts)
-    if offsets[-1] * float(count) > MAX_POSITIONS:
+    if offsets[-1:].sum() * float(count) > MAX_POSITIONS:
         raise LimitError(
             "the program has more iterations than can be simulated",
             stage="simulate",
@@ -197,7 +197,7 @@ def _waits(
     owners, waits = owners[kept], waits[kept]
     # from so far back on all that a nest has lies ahead
     distances = np.minimum(loops.distances[kept], lengths[nests[waits]]) * count
-    has_counters = loops.spaces["counters"][loops.statements["space"][waits]] > 0
+    has_counters = loops.spaces["counters"][loops.statements["space"]][waits] > 0
     inside = nests[owners] == nests[waits]
     moves = inside & has_counters
     targets = np.where(moves, waits - owners - distances, np.where(inside, firsts[waits], lasts[waits] - distances))
@@ -207,8 +207,8 @@ def _waits(
 # --- machine code -----------------------------------------------------------------------------------------------------
 
 
-@compiled()
-def next_tile(walk: Any, places: Any, base: int, statement: int, position: int) -> int:
+@compiled(allocates=False)
+def next_tile(walk: Any, places: Any, base: int, statement: int, position: int) -> Any:
     """Move a statement's places, from `base` on, to its next tile; its position, or NEVER behind the last."""
     first, end = walk.run_offsets[statement], walk.run_offsets[statement + 1]
     for run in range(end - 1, first - 1, -1):
@@ -220,8 +220,8 @@ def next_tile(walk: Any, places: Any, base: int, statement: int, position: int) 
     return NEVER
 
 
-@compiled()
-def seek(walk: Any, places: Any, base: int, statement: int, position: int) -> int:
+@compiled(allocates=False)
+def seek(walk: Any, places: Any, base: int, statement: int, position: int) -> Any:
     """Move a statement's places, from `base` on, to its first tile from a position on; its position, or NEVER."""
     first, end = walk.run_offsets[statement], walk.run_offsets[statement + 1]
     # iterations from where all counters are 0
@@ -256,7 +256,7 @@ def seek(walk: Any, places: Any, base: int, statement: int, position: int) -> in
     return found
 
 
-@compiled()
+@compiled(allocates=False)
 def advance(walk: Any, cursors: Any, stream: int) -> None:
     """Make a stream's next command its head; NEVER and NONE behind the last."""
     base, count = walk.heap_offsets[stream], cursors.heap_counts[stream]
@@ -282,7 +282,7 @@ def advance(walk: Any, cursors: Any, stream: int) -> None:
     cursors.heads[stream], cursors.head_statements[stream] = position, statement
 
 
-@compiled()
+@compiled(allocates=False)
 def move_on(walk: Any, cursors: Any, stream: int, position: int, nest_begin: int) -> None:
     """Make the stream's first command from a position of the same nest on its head."""
     base, count = walk.heap_offsets[stream], 0
@@ -299,8 +299,8 @@ def move_on(walk: Any, cursors: Any, stream: int, position: int, nest_begin: int
     advance(walk, cursors, stream)
 
 
-@compiled()
-def alike_until(walk: Any, statement: int, position: int, shift: int, here: Any, there: Any) -> int:
+@compiled(allocates=False)
+def alike_until(walk: Any, statement: int, position: int, shift: int, here: Any, there: Any) -> Any:
     """The first position from one on at which a statement holds and `shift` positions later does not, or the reverse.
 
     NEVER if there is none. here, there: scratch of MAX_COUNTERS elements each.
@@ -339,8 +339,10 @@ def alike_until(walk: Any, statement: int, position: int, shift: int, here: Any,
     return min(one, other - shift)
 
 
-@compiled()
-def alike_in_nest(walk: Any, nest: int, position: int, shift: int, least: int, suspect: int, here: Any, there: Any) -> Any:
+@compiled(allocates=False)
+def alike_in_nest(
+    walk: Any, nest: int, position: int, shift: int, least: int, suspect: int, here: Any, there: Any
+) -> Any:
     """Up to which position from one on a nest holds the same statements as `shift` positions later.
 
     Also the statement that ends it. One before `least` is as good as another: `suspect`, a statement that is likely to

@@ -7,7 +7,7 @@ from typing import Any
 from compiler.machine_code import compiled
 
 
-@compiled()
+@compiled(allocates=False)
 def push(times: Any, keys: Any, base: int, count: int, time: int, key: int) -> int:
     """Put an entry on a heap of `count`, ordered by time and then by key; the new count."""
     place = count
@@ -22,7 +22,7 @@ def push(times: Any, keys: Any, base: int, count: int, time: int, key: int) -> i
     return count + 1
 
 
-@compiled()
+@compiled(allocates=False)
 def replace_first(times: Any, keys: Any, base: int, count: int, time: int, key: int) -> None:
     """Take the first entry off a heap of `count` and put another on it."""
     place = 0
@@ -40,7 +40,7 @@ def replace_first(times: Any, keys: Any, base: int, count: int, time: int, key: 
     times[base + place], keys[base + place] = time, key
 
 
-@compiled()
+@compiled(allocates=False)
 def drop(times: Any, keys: Any, base: int, count: int) -> int:
     """Take the first entry off the heap; the new count."""
     count -= 1
