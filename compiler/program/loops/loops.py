@@ -5,9 +5,9 @@ Grammar, on one page:
     program    = nests, one after another on each engine
     nest       = spaces; iterations
     space      = counters, outermost first; the tile at counters c is that of iteration base + sum(c x stride)
-    statement  = a command: its row in `commands` (with its call, entry and bindings) is what it is at its first tile, where
-                 all counters are `first`, rings left out
-                 space, stage, and per counter of the space a run: the values first, first + step, ... for which it holds
+    statement  = a command: its row in `commands` (with its call, entry and bindings) is what it is at its first tile,
+                 where all counters are `first`, rings left out; space, stage, and per counter of the space a run: the
+                 values first, first + step, ... for which it holds
     field      = a number of a command that may change: base + sum(place in run x coefficient) + offset of its ring
     ring       = size x ((base + sum(counter x coefficient)) mod modulus)
     wait       = a statement and a distance in iterations
@@ -73,9 +73,10 @@ RING: Final = np.dtype(
 class Loops:
     """How the commands of a program loop.
 
-    `spaces` are rows of SPACE, ascending by nest. `statements`: a row of STATEMENT per command; commands of one nest
-    are neighbours, nests ascend. Of command i, `runs[run_offsets[i]:run_offsets[i + 1]]` are its runs, one per counter
-    of its space; `terms` and `rings` likewise what changes its fields. `distances`: per wait of the program, iterations.
+    `spaces` are rows of SPACE, ascending by nest; beyond their counters extents are 1 and strides 0. `statements`: a
+    row of STATEMENT per command; commands of one nest are neighbours, nests ascend. Of command i,
+    `runs[run_offsets[i]:run_offsets[i + 1]]` are its runs, one per counter of its space; `terms` and `rings` likewise
+    what changes its fields. `distances`: per wait, iterations.
     """
 
     spaces: Rows
@@ -92,6 +93,7 @@ class Loops:
 def unrolled(commands: int, waits: int) -> Loops:
     """The loops of a program that has none: each of its commands is done once."""
     spaces = np.zeros(1, dtype=SPACE)
+    spaces["extents"] = 1
     none = np.zeros(commands + 1, dtype=np.int32)
     return Loops(
         spaces=spaces,
@@ -112,3 +114,10 @@ class LoopedProgram:
 
     program: Program
     loops: Loops
+
+    @staticmethod
+    def of(program: Program | LoopedProgram) -> LoopedProgram:
+        """A program as it is, or one without loops, each of whose commands is done once."""
+        if isinstance(program, LoopedProgram):
+            return program
+        return LoopedProgram(program=program, loops=unrolled(len(program.commands), len(program.waits)))

@@ -190,5 +190,6 @@ def _iterations_of(walk: Walk) -> Ints:
 
 
 def _commands_of(rows: Ints) -> Commands:
-    positions, issues, begins, ends, lasts = rows.reshape(-1, ROW).T
+    # the rows are written again
+    positions, issues, begins, ends, lasts = rows.reshape(-1, ROW).T.copy()
     return Commands(positions=positions, issues=issues, begins=begins, ends=ends, lasts=lasts)

@@ -1,4 +1,4 @@
-"""What the event loop knows of a chip's engines: it can stop and go on, and compare that with earlier states (SIM-2)."""
+"""What the event loop knows of engines: it can stop and go on, and compare that with what it was before (SIM-2)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from compiler.machine_code import compiled
 from compiler.program.loops.walk import NEVER, NONE
 from compiler.program.timing.ticks import Flags, Ints
 
-# Single numbers of the event loop: the tick; how many events wait, how many commands move; when the first of these ends;
-# whether who moves has changed; how many queues are on the stack; commands that have ended; rows that are filled;
+# Single numbers of the event loop: the tick; how many events wait, how many commands move; when the first of these
+# ends; whether who moves has changed; how many queues are on the stack; commands that have ended; rows that are filled;
 # whether it has begun. The slowest stream's iteration: the nest, the position behind it, how many streams have not left
 # it; how many states were kept; the first that may equal later ones; the statement that last ended what is alike.
 NOW: Final = 0
