@@ -56,7 +56,8 @@ def _type_of(argument: Any) -> Any:
     }
     if argument in plain:
         return plain[argument]
-    return numba.types.NamedTuple([plain[hint] for hint in get_type_hints(argument).values()], argument)
+    fields = [plain[hint] for hint in get_type_hints(argument).values()]
+    return numba.types.BaseTuple.from_types(fields, argument)
 
 
 class _Stored(NullCache):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.program.loops.loops import LoopedProgram, Loops
-from compiler.program.program import Step
+from compiler.program.program import ParameterTable, Rows, Step, Unit
 
 
 def appended(parts: list[LoopedProgram], waits: int, seed: int) -> LoopedProgram:
@@ -18,11 +18,15 @@ def appended(parts: list[LoopedProgram], waits: int, seed: int) -> LoopedProgram
     assert len({program.queues for program in programs}) == 1
     counts = [len(program.commands) for program in programs]
     firsts = [0, *accumulate(counts)]
-    commands, calls, tables, units, steps = [], [], [], [], []
+    commands: list[Rows] = []
+    calls: list[Rows] = []
+    tables: list[ParameterTable] = []
+    units: list[Unit] = []
+    steps: list[Step] = []
     bindings = 0
     for number, program in enumerate(programs):
         rows, called = program.commands.copy(), program.calls.copy()
-        rows["call"] += np.where(rows["call"] >= 0, sum(map(len, calls)), 0)
+        rows["call"] += np.where(rows["call"] >= 0, sum(len(its) for its in calls), 0)
         rows["step"] += len(steps)
         called["table"] += len(tables)
         called["first"] += bindings
@@ -36,7 +40,7 @@ def appended(parts: list[LoopedProgram], waits: int, seed: int) -> LoopedProgram
     statements = [its.statements.copy() for its in loops]
     for number, rows in enumerate(spaces):
         rows["nest"] = number
-        statements[number]["space"] += sum(map(len, spaces[:number]))
+        statements[number]["space"] += sum(len(its) for its in spaces[:number])
     named: list[list[tuple[int, int]]] = []
     for first, part in zip(firsts, parts, strict=False):
         pairs = list(zip((part.program.waits + first).tolist(), part.loops.distances.tolist(), strict=True))
