@@ -47,9 +47,10 @@ class States(NamedTuple):
     """States at which the slowest stream entered an iteration, the latest `len(times)` of them; none: no jumps.
 
     A state's number is how many were kept before it; it lies at that number modulo how many are kept. Of each: the
-    tick, the iteration, the commands that have ended, the heads of all streams, of all queues what is in flight (`IN_FLIGHT` numbers) and `busy`.
-    `buckets` and `links` are a hash table of states that may be equal. By nest: iterations that were jumped over, and
-    the one of the nest at which the first jump was made (NONE: none). here, there: scratch.
+    tick, the iteration, the commands that have ended, the heads of all streams, of all queues what is in flight
+    (`IN_FLIGHT` numbers) and `busy`, with what the command that moves has taken so far. `buckets` and `links` are a
+    hash table of states that may be equal. By nest: iterations that were jumped over, and the one of the nest at which
+    the first jump was made (NONE: none). here, there: scratch.
     """
 
     times: Ints

@@ -13,7 +13,7 @@ import pytest
 from compiler.errors import InternalError, LimitError
 from compiler.profile.schema import Profile
 from compiler.program.loops.loops import LoopedProgram, unrolled
-from compiler.program.loops.time import Commands, LoopedTime, time_of
+from compiler.program.loops.time import Commands, LoopedTime, time_of, time_under
 from compiler.program.lower import handed_out
 from compiler.program.program import Program
 from compiler.program.timing.demands import demands_of
@@ -21,6 +21,7 @@ from compiler.program.timing.levels import moved_by
 from compiler.program.timing.ticks import Ints
 from compiler.program.timing.timeline import timeline_of
 from tests.compiler.program.loops.appended import appended
+from tests.compiler.program.loops.arbitrary_loops import arbitrary_loops
 from tests.compiler.program.loops.expander import expanded
 from tests.spike.actions import FlatActions, UnsupportedError
 from tests.spike.halos import HaloActions
@@ -215,3 +216,23 @@ def test_an_observer_sees_every_command_once_in_windows(monkeypatch: pytest.Monk
     time_of(program, profile, observer=windows.append)
     assert len(windows) > 3 > len(whole)
     assert all(np.array_equal(a, b) for a, b in zip(columns(windows), columns(whole), strict=True))
+
+
+def test_arbitrary_loops_take_the_ticks_of_their_expanded_programs() -> None:
+    for seed, (base, profile) in enumerate(all_random(range(12))):
+        check(arbitrary_loops(base, seed, nests=1 + seed % 3), profile)
+
+
+@pytest.mark.slow
+def test_arbitrary_loops_take_as_long_with_jumps_as_without() -> None:
+    bases, jumped = list(all_random(range(40))), 0
+    for seed in range(3000):
+        base, profile = bases[seed % len(bases)]
+        program = arbitrary_loops(base, seed, nests=1 + seed % 3, statements=2 + seed % 9)
+        demands = demands_of(program.program, profile)
+        found, plain = time_under(program, demands), time_under(program, demands, jumps=False)
+        assert found.ticks == plain.ticks
+        assert np.array_equal(found.busy, plain.busy)
+        assert np.array_equal(found.group_ends, plain.group_ends)
+        jumped += found.jumped.sum() > 0
+    assert jumped > 1000
