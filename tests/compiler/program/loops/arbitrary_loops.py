@@ -72,9 +72,8 @@ def _waits(random: Any, spaces: list[Any], rows: list[Any], begins: list[int], n
         other = int(random.integers(len(rows)))
         its_nest, counters, *_ = spaces[rows[other][0]]
         distance = int(random.integers(4))
-        if its_nest > nest or (
-            its_nest == nest and counters == 0 and (begins[other], other) >= (begins[number], number)
-        ):
+        is_later = counters == 0 and (begins[other], other) >= (begins[number], number)
+        if its_nest > nest or (its_nest == nest and is_later):
             continue
         found.append((other, distance if its_nest < nest or other < number else max(1, distance)))
     return found
