@@ -77,7 +77,7 @@ def expanded(looped: LoopedProgram) -> Program:
         numbers[queues[its.statement]].append(number)
         last[its.statement] = its.iteration
     commands = np.zeros(len(order), dtype=COMMAND)
-    calls: list[Any] = []
+    calls: list[tuple[Any, ...]] = []
     bindings: list[Any] = []
     entries: list[list[Any]] = [[] for _ in program.tables]
     waits, offsets = [], [0]
