@@ -126,8 +126,17 @@ def _spaces(nest: int, group: OrderedGroup, spaces: list[Any]) -> dict[Space | N
         if space is None:
             continue
         found[space] = len(spaces)
-        spaces.append((nest, len(space.counts), space.base, _padded(space.counts, 1), _padded(space.strides, 0)))
+        spaces.append((nest, len(space.counts), space.base, _padded(space.counts, 1), _padded(_strides(space), 0)))
     return found
+
+
+def _strides(space: Space) -> tuple[int, ...]:
+    """Strides of a space's counters, of those with one value too: as many iterations as the counters inside take."""
+    found, span = [], 1
+    for count, stride in reversed(list(zip(space.counts, space.strides, strict=True))):
+        found.append(span if count == 1 else stride)
+        span += (count - 1) * found[-1]
+    return tuple(reversed(found))
 
 
 def _padded(values: tuple[int, ...], rest: int) -> tuple[int, ...]:
