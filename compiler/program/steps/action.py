@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from compiler.program.steps.axis_runs import Run
 
 # Positions of a box's axes, counts or byte strides.
 Numbers = tuple[int, ...]
@@ -88,31 +87,6 @@ class Space:
         return self.base + sum(c * s for c, s in zip(counters, self.strides, strict=True))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """All that what is done depends on along one counter, value by value.
-
-    `even`: what may go up evenly from value to value, `same`: what has to stay the same for values to be a run; shapes
-    (values, columns).
-    """
-
-    even: NDArray[np.int64]
-    same: NDArray[np.int64]
-
-    def beside(self, other: Columns) -> Columns:
-        """Both together."""
-        even, same = np.hstack([self.even, other.even]), np.hstack([self.same, other.same])
-        return Columns(even=even, same=same)
-
-    def part(self, first: int, count: int) -> Columns:
-        """Those of some values; beyond the last they are like no other."""
-        missing = max(0, first + count - len(self.same))
-        even = np.pad(self.even, ((0, missing), (0, 0)))[first : first + count]
-        return Columns(
-            even, np.pad(self.same, ((0, missing), (0, 0)), constant_values=-(1 << 40))[first : first + count]
-        )
-
-
 class Inner(NamedTuple):
     """A loop inside a tile: how often it is gone through there, and how many iterations lie between two times."""
 
@@ -137,8 +111,8 @@ class Steps(Protocol):
     def spaces(self, step: int) -> Mapping[int, Space]:
         """By unit the counters of its tiles; `base`: the step's first iteration in the first of them."""
 
-    def columns(self, step: int, unit: int) -> Sequence[Columns]:
-        """By counter of a unit's tiles, what the step depends on."""
+    def runs(self, unit: int) -> Sequence[Sequence[Run]]:
+        """By counter of a unit's tiles the runs in which steps may do the same with numbers that go up evenly."""
 
     def inner(self, step: int, unit: int, counters: Numbers) -> Sequence[Inner]:
         """The loops around a step inside one tile of a unit, outermost first."""

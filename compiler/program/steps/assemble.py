@@ -231,7 +231,7 @@ def _waits(named: Mapping[int, _Named], mine: _Named, statement: Statement, plac
 
 
 def _in_nest_before(before: _Named, its: Sequence[tuple[int, int]], distance: int) -> tuple[int, int, int]:
-    """Of a node in a nest before: which statement to wait for, how many iterations before its last, and which that is."""
+    """Of a node in a nest before the statement to wait for, the distance from its last iteration, and the iteration."""
     lasts = {}
     for _, name in its:
         statement = before.statements[name - before.first]

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.program.iteration import PERIOD_MAX
-from compiler.program.steps.action import Columns
 
 # The periods of a run: more is listed value by value.
 PERIODS: Final = tuple(range(1, PERIOD_MAX + 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """All that what is done depends on along one counter, value by value.
+
+    `even`: what may go up evenly from value to value, `same`: what has to stay the same for values to be a run; shapes
+    (values, columns).
+    """
+
+    even: NDArray[np.int64]
+    same: NDArray[np.int64]
+
+    def beside(self, other: Columns) -> Columns:
+        """Both together."""
+        even, same = np.hstack([self.even, other.even]), np.hstack([self.same, other.same])
+        return Columns(even=even, same=same)
+
+    def part(self, first: int, count: int) -> Columns:
+        """Those of some values; beyond the last they are like no other."""
+        missing = max(0, first + count - len(self.same))
+        even = np.pad(self.even, ((0, missing), (0, 0)))[first : first + count]
+        return Columns(
+            even, np.pad(self.same, ((0, missing), (0, 0)), constant_values=-(1 << 40))[first : first + count]
+        )
 
 
 class Run(NamedTuple):

@@ -1,15 +1,16 @@
-"""What a step does on one unit's engines at given counters, and in which runs of counters it may be alike."""
+"""What steps do on one unit's engines at given counters, and in which runs of counters that may be alike."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from itertools import product
-from typing import NamedTuple
+from itertools import chain, product
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from compiler.program.steps.action import Call, Columns, Copy, Numbers, Space, Steps
-from compiler.program.steps.axis_runs import Run, runs_of
+from compiler.program.steps.action import Action, Call, Copy, Numbers, Space, Steps
+from compiler.program.steps.axis_runs import Columns, Run, runs_of
 
 
 class Cell(NamedTuple):
@@ -26,59 +27,72 @@ class Product(NamedTuple):
     runs: tuple[Run, ...]
 
 
+_NOTHING: Final = Cell((), ())
+
+
 class Cells:
-    """The cells of one step on one unit."""
+    """The cells of a group, and in which runs of counters they may be alike; each is asked for once."""
 
-    def __init__(self, steps: Steps, step: int, unit: int) -> None:
-        self._steps, self._step, self._unit = steps, step, unit
-        self._tiles = steps.spaces(step)[unit]
-        self._known: dict[int, Cell] = {}
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self._known: dict[tuple[int, int], dict[int, Cell]] = {}
+        self._products: dict[tuple[int, int], list[Product]] = {}
 
-    def at(self, iteration: int) -> Cell:
-        """The cell of an iteration."""
-        found = self._known.get(iteration)
+    def at(self, step: int, unit: int, iteration: int) -> Cell:
+        """What a step does in an iteration on the engines of a unit."""
+        found = self._known.get((step, iteration))
         if found is None:
-            steps = self._steps
-            its = [
-                (place, action)
-                for place, action in enumerate(steps.at(self._step, iteration))
-                if steps.unit_of(action.queue) == self._unit
-            ]
-            numbers = tuple(number for _, action in its for number in action.numbers)
-            found = self._known[iteration] = Cell(tuple((place, action.key) for place, action in its), numbers)
+            by_unit: dict[int, list[tuple[int, Action]]] = defaultdict(list)
+            for place, action in enumerate(self.steps.at(step, iteration)):
+                by_unit[self.steps.unit_of(action.key.queue)].append((place, action))
+            found = self._known[step, iteration] = {
+                number: Cell(
+                    tuple((place, action.key) for place, action in its),
+                    tuple(chain.from_iterable(action.numbers for _, action in its)),
+                )
+                for number, its in by_unit.items()
+            }
+        return found.get(unit, _NOTHING)
+
+    def products(self, step: int, unit: int) -> list[Product]:
+        """All products of runs of a step on a unit, those included in which nothing is done."""
+        found = self._products.get((step, unit))
+        if found is None:
+            found = self._products[step, unit] = self._new_products(step, unit)
         return found
 
-    def products(self) -> list[Product]:
-        """All products of runs, those included in which nothing is done."""
-        tiles = self._tiles
-        found = []
-        for outer in product(*(runs_of(columns) for columns in self._steps.columns(self._step, self._unit))):
+    def _new_products(self, step: int, unit: int) -> list[Product]:
+        tiles, found = self.steps.spaces(step)[unit], []
+        for outer in product(*self.steps.runs(unit)):
             first = tuple(run.first for run in outer)
-            counts, strides, runs = list(tiles.counts), list(tiles.strides), [[run] for run in outer]
-            inside = self._steps.inner(self._step, self._unit, first)
+            inside = self.steps.inner(step, unit, first)
             if any(inner.times == 0 for inner in inside):
                 continue
+            counts, strides, runs = list(tiles.counts), list(tiles.strides), [[run] for run in outer]
             for inner in inside:
-                for count, stride, its in self._inner_runs(tiles.iteration(first), inner.times, inner.stride):
+                begin = tiles.iteration(first)
+                its = [self.at(step, unit, begin + number * inner.stride) for number in range(inner.times)]
+                for count, stride, its_runs in _inner_runs(its, inner.stride):
                     counts.append(count)
                     strides.append(stride)
-                    runs.append(its)
+                    runs.append(its_runs)
             space = Space(tuple(counts), tuple(strides), tiles.base)
             found += [Product(space, its) for its in product(*runs)]
         return found
 
-    def _inner_runs(self, begin: int, count: int, stride: int) -> list[tuple[int, int, list[Run]]]:
-        """The runs of a loop that begins at an iteration: as one counter, or as rows and what is in them."""
-        cells = [self.at(begin + number * stride) for number in range(count)]
-        best = [(count, stride, _runs(cells))]
-        cost = len(best[0][2])
-        for width in range(2, count // 2 + 1):
-            if count % width == 0 and cost > 1:
-                rows, inside = _runs(cells[::width]), _runs(cells[:width])
-                if len(rows) * len(inside) < cost and _is_alike(cells, width, rows, inside):
-                    cost = len(rows) * len(inside)
-                    best = [(count // width, width * stride, rows), (width, stride, inside)]
-        return best
+
+def _inner_runs(cells: Sequence[Cell], stride: int) -> list[tuple[int, int, list[Run]]]:
+    """The runs of a loop with these cells: as one counter, or as rows and what is in them."""
+    count = len(cells)
+    best = [(count, stride, _runs(cells))]
+    cost = len(best[0][2])
+    for width in range(2, count // 2 + 1):
+        if count % width == 0 and cost > 1:
+            rows, inside = _runs(cells[::width]), _runs(cells[:width])
+            if len(rows) * len(inside) < cost and _is_alike(cells, width, rows, inside):
+                cost = len(rows) * len(inside)
+                best = [(count // width, width * stride, rows), (width, stride, inside)]
+    return best
 
 
 def _is_alike(cells: Sequence[Cell], width: int, rows: Sequence[Run], inside: Sequence[Run]) -> bool:
@@ -92,6 +106,10 @@ def _is_alike(cells: Sequence[Cell], width: int, rows: Sequence[Run], inside: Se
 
 def _runs(cells: Sequence[Cell]) -> list[Run]:
     """The runs of cells that follow one another."""
+    if len(cells) == 1:
+        return [Run(0, 1, 1)]
+    if not any(cell.keys for cell in cells):
+        return [Run(0, 1, len(cells))]
     kinds: dict[object, int] = {}
     same = np.array([kinds.setdefault(cell.keys, len(kinds)) for cell in cells], dtype=np.int64).reshape(-1, 1)
     width = max(len(cell.numbers) for cell in cells)

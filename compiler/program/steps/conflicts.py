@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler.machine_code import compiled
 from compiler.program.iteration import PERIOD_MAX
-from compiler.program.steps.action import Steps, Touch
+from compiler.program.steps.action import Touch
 from compiler.program.steps.cells import Cells
 
 # How many values of a run are walked through at its begin (a period, and all uses of two buffers), and at its end.
@@ -47,51 +47,55 @@ class Node(NamedTuple):
 Distances = dict[tuple[Node, Node], int]
 
 
-def walked(steps: Steps) -> list[tuple[int, int]]:
+def walked(cells: Cells) -> list[tuple[int, int]]:
     """The iterations and steps that are walked through, in order: where counters of any step are at ends of runs."""
     found: set[int] = set()
+    steps = cells.steps
     looping = [step for step, is_once in enumerate(steps.once) if not is_once]
     for step in looping:
         for unit in steps.spaces(step):
-            for space, runs in Cells(steps, step, unit).products():
+            for space, runs in cells.products(step, unit):
                 kept = ({*run.values[:_AT_BEGIN], *run.values[-_AT_END:]} for run in runs)
                 found |= {space.iteration(counters) for counters in product(*kept)}
     once = [(-1, step) for step, is_once in enumerate(steps.once) if is_once]
     return [*once, *((iteration, step) for iteration in sorted(found) for step in looping)]
 
 
-def distances_of(groups: Sequence[Steps], regions: Sequence[tuple[int, int]]) -> Distances:
+def distances_of(groups: Sequence[Cells], regions: Sequence[tuple[int, int]]) -> Distances:
     """The distances of the groups of a segment, which are worked on one after another.
 
     `regions`: begin and end of those of the DRAM that one group writes and others read; they are waited for whole.
     """
     numbers: dict[Node, int] = {}
     rows: list[Any] = []
-    for group, steps in enumerate(groups):
-        rows += _touched(group, steps, numbers)
+    for group, cells in enumerate(groups):
+        rows += _touched(group, cells, numbers)
     nodes = list(numbers)
     found = _through_dram(nodes, [row for row in rows if row[2] == _DRAM], regions)
     rows = [row for row in rows if row[2] != _DRAM]
     distances = np.full((len(nodes), len(nodes)), _NO_DISTANCE, dtype=np.int64)
     table = np.array(rows, dtype=_TOUCH)
     group_of = np.array([node.group for node in nodes], dtype=np.int64)
-    last_iterations = np.array([steps.iterations - 1 for steps in groups], dtype=np.int64)
+    last_iterations = np.array([cells.steps.iterations - 1 for cells in groups], dtype=np.int64)
+    known: dict[bytes, Any] = {}
     for place in np.unique(table["place"]).tolist():
         mine = table[table["place"] == place]
         word, low, size = _words_of(mine)
-        firsts = (mine["address"] - low) // word
-        columns = (mine[name].copy() for name in ("node", "iteration", "is_write"))
-        meet(
-            *columns,
-            firsts,
-            mine["counts"].copy(),
-            mine["strides"].copy(),
-            word,
-            size,
-            group_of,
-            last_iterations,
-            distances,
-        )
+        # cores mostly do the same, each with engines of its own: nodes are numbered as they come
+        names, first, number = np.unique(mine["node"], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        local = np.argsort(order)[number].ravel()
+        columns = (local, mine["iteration"], mine["is_write"], (mine["address"] - low) // word, mine["counts"])
+        groups = group_of[names[order]]
+        columns = (*(np.ascontiguousarray(its) for its in (*columns, mine["strides"])), groups)
+        key = b"".join(its.tobytes() for its in columns) + f"{word} {size}".encode()
+        found_here = known.get(key)
+        if found_here is None:
+            found_here = np.full((len(names), len(names)), _NO_DISTANCE, dtype=np.int64)
+            meet(*columns[:-1], word, size, groups, last_iterations, found_here)
+            known[key] = found_here
+        here = np.ix_(names[order], names[order])
+        distances[here] = np.minimum(distances[here], found_here)
     pairs = np.argwhere(distances < _NO_DISTANCE).tolist()
     for one, other in pairs:
         found.setdefault((nodes[one], nodes[other]), int(distances[one, other]))
@@ -129,11 +133,11 @@ _TOUCH: Final = np.dtype(
 )
 
 
-def _touched(group: int, steps: Steps, numbers: dict[Node, int]) -> list[Any]:
+def _touched(group: int, cells: Cells, numbers: dict[Node, int]) -> list[Any]:
     """What is touched where a group is walked through, in order; new nodes are numbered."""
     rows: list[Any] = []
-    for iteration, step in walked(steps):
-        for action in steps.at(step, iteration):
+    for iteration, step in walked(cells):
+        for action in cells.steps.at(step, iteration):
             node = numbers.setdefault(Node(group, step, action.queue), len(numbers))
             # it reads all before it writes
             touches = sorted(action.touches, key=lambda touch: touch.is_write)

@@ -15,8 +15,8 @@ from compiler.program.context import Context
 from compiler.program.emitter import Box
 from compiler.program.group import GroupLowering
 from compiler.program.iteration import At, Loop, Step
-from compiler.program.steps.action import Action, Columns, Inner, Numbers, Space
-from compiler.program.steps.axis_runs import runs_of
+from compiler.program.steps.action import Action, Inner, Numbers, Space
+from compiler.program.steps.axis_runs import Columns, Run, runs_of
 from compiler.program.steps.recorder import Recorder
 from compiler.program.steps.tile_columns import columns_of, columns_of_blocks
 from compiler.units import element_bytes
@@ -55,7 +55,8 @@ class GroupSteps:
         self._units = _tiles_of(lowering)
         self._longest = max(self._units, key=lambda unit: int(np.prod(self._units[unit].counts)))
         self._known: dict[tuple[int, int], Sequence[Action]] = {}
-        self._columns: dict[int, Sequence[Columns]] = {}
+        self._runs: dict[int, Sequence[Sequence[Run]]] = {}
+        self._times: dict[tuple[Loop, At], int] = {}
         # the most that a loop is gone through in any round, as far as rounds differ
         self._most: dict[Loop, int] = {}
         body = (*lowering.brings, *lowering.body)
@@ -73,10 +74,7 @@ class GroupSteps:
         """Rounds in which a unit has a tile at the begin or the end of runs."""
         found = {0}
         for unit, tiles in self._units.items():
-            ends = [
-                {value for run in runs_of(columns) for value in (run.first, run.last)}
-                for columns in self.columns(0, unit)
-            ]
+            ends = [{value for run in runs for value in (run.first, run.last)} for runs in self.runs(unit)]
             for counters in product(*ends):
                 found.add(tiles.base + sum(c * s for c, s in zip(counters, tiles.strides, strict=True)))
         return sorted(found)
@@ -84,7 +82,7 @@ class GroupSteps:
     def _count(self, body: Sequence[Step | Loop], at: At) -> None:
         for entry in body:
             if isinstance(entry, Loop):
-                times = entry.count(at)
+                times = self._times_of(entry, at)
                 self._most[entry] = max(self._most.get(entry, 1), times)
                 if any(isinstance(inner, Loop) for inner in entry.body):
                     for number in range(times):
@@ -125,15 +123,14 @@ class GroupSteps:
             for unit, tiles in self._units.items()
         }
 
-    def columns(self, step: int, unit: int) -> Sequence[Columns]:
-        """By axis of the tiles what all steps depend on."""
-        del step
-        found = self._columns.get(unit)
+    def runs(self, unit: int) -> Sequence[Sequence[Run]]:
+        """By axis of a unit's tiles the runs in which all that steps depend on stays the same or goes up evenly."""
+        found = self._runs.get(unit)
         if found is None:
             tiles = self._units[unit]
             axes = self._axes if len(tiles.counts) == len(self._axes) else [_apart(len(self._rounds))]
             cuts = zip(axes, tiles.firsts, tiles.counts, strict=True)
-            found = self._columns[unit] = [columns.part(first, count) for columns, first, count in cuts]
+            found = self._runs[unit] = [runs_of(columns.part(first, count)) for columns, first, count in cuts]
         return found
 
     @cached_property
@@ -159,9 +156,15 @@ class GroupSteps:
         ways: list[At] = [(round_number,)]
         found = []
         for loop, stride in zip(placed.loops, placed.strides, strict=True):
-            counts = [loop.count(at) for at in ways]
+            counts = [self._times_of(loop, at) for at in ways]
             found.append(Inner(max(counts, default=0), stride))
             ways = [(*at, number) for at, count in zip(ways, counts, strict=True) for number in range(count)]
+        return found
+
+    def _times_of(self, loop: Loop, at: At) -> int:
+        found = self._times.get((loop, at))
+        if found is None:
+            found = self._times[loop, at] = loop.count(at)
         return found
 
     def unit_of(self, queue: int) -> int:
@@ -189,7 +192,7 @@ class GroupSteps:
         at: At = (number,)
         for loop, stride in zip(placed.loops, placed.strides, strict=True):
             its, rest = divmod(rest, stride)
-            if its >= loop.count(at):
+            if its >= self._times_of(loop, at):
                 return None
             at = (*at, its)
         return None if rest else at

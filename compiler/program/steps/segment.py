@@ -19,6 +19,7 @@ from compiler.program.residents import place_residents, resident_parts
 from compiler.program.segment import PlannedGroup
 from compiler.program.staged import StagedLowering
 from compiler.program.steps.assemble import Assembled, OrderedGroup, assemble
+from compiler.program.steps.cells import Cells
 from compiler.program.steps.conflicts import Distances, Node, distances_of
 from compiler.program.steps.group_steps import GroupSteps, recorder_of
 from compiler.program.steps.order import Phases, order_of
@@ -103,13 +104,14 @@ class SegmentSteps:
 
     def lowered(self, time_of: TimeOf) -> LoopedProgram:
         """The looped program; of the orders that each group may have the fastest, by `time_of` of the group alone."""
-        statements = [statements_of(steps) for steps in self.groups]
+        cells = [Cells(steps) for steps in self.groups]
+        statements = [statements_of(its) for its in cells]
         regions = sorted(
             (region.address, region.address + region.size_bytes)
             for region in self._context.region_list
             if region.role in (Role.INTERMEDIATE, Role.OUTPUT)
         )
-        distances = distances_of(self.groups, regions)
+        distances = distances_of(cells, regions)
         ordered = []
         for number, (steps, its) in enumerate(zip(self.groups, statements, strict=True)):
             tried = []

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from compiler.program.steps.action import Call, Copy, Numbers, Space, Steps
+from compiler.program.steps.action import Call, Copy, Numbers, Space
 from compiler.program.steps.axis_runs import PERIODS, Run
 from compiler.program.steps.cells import Cell, Cells, Product
+
+# The cell of an iteration.
+CellAt = Callable[[int], Cell]
 
 
 class Change(NamedTuple):
@@ -68,9 +71,9 @@ class _Part(NamedTuple):
     rule: Rule
 
 
-def statements_of(steps: Steps) -> list[Statement]:
+def statements_of(cells: Cells) -> list[Statement]:
     """All statements of a group, in the order of its steps."""
-    found: list[Statement] = []
+    steps, found = cells.steps, list[Statement]()
     for step, is_once in enumerate(steps.once):
         if is_once:
             for place, action in enumerate(steps.at(step, -1)):
@@ -82,7 +85,7 @@ def statements_of(steps: Steps) -> list[Statement]:
                 )
             continue
         for unit in steps.spaces(step):
-            for part in _merged(list(_parts(Cells(steps, step, unit)))):
+            for part in _merged(list(_parts(cells, step, unit))):
                 at = 0
                 for place, key in part.cell.keys:
                     its = slice(at, at + size_of(key))
@@ -113,19 +116,23 @@ def _cut_rule(rule: Rule, its: slice) -> Rule:
 # --- from products of runs to parts -----------------------------------------------------------------------------------
 
 
-def _parts(cells: Cells) -> Iterator[_Part]:
+def _parts(cells: Cells, step: int, unit: int) -> Iterator[_Part]:
     """The parts of one step on one unit."""
-    for found in cells.products():
-        yield from _whole(cells, found)
+
+    def at(iteration: int) -> Cell:
+        return cells.at(step, unit, iteration)
+
+    for found in cells.products(step, unit):
+        yield from _whole(at, found)
 
 
-def _whole(cells: Cells, found: Product) -> Iterator[_Part]:
+def _whole(at: CellAt, found: Product) -> Iterator[_Part]:
     """One part, or several where numbers do not go up evenly."""
     space, runs = found
     first = tuple(run.first for run in runs)
 
     def cell(moves: Mapping[int, int]) -> Cell:
-        return cells.at(space.iteration([moves.get(counter, value) for counter, value in enumerate(first)]))
+        return at(space.iteration([moves.get(counter, value) for counter, value in enumerate(first)]))
 
     base = cell({})
     changes = [Change((0,) * len(base.numbers), (False,) * len(base.numbers))] * len(runs)
@@ -139,7 +146,7 @@ def _whole(cells: Cells, found: Product) -> Iterator[_Part]:
         places = [*range(1, min(run.tiles, PERIODS[-1] + 1)), run.tiles - 1]
         its = [cell({counter: run.values[place]}) for place in places]
         if any(one.keys != base.keys for one in its):
-            yield from _split(cells, found, counter, [base.keys, *(one.keys for one in its[:-1])])
+            yield from _split(at, found, counter, [base.keys, *(one.keys for one in its[:-1])])
             return
         if run.tiles > 2:
             change = _change(base.numbers, its[0].numbers, its[1].numbers, other)
@@ -156,18 +163,18 @@ def _whole(cells: Cells, found: Product) -> Iterator[_Part]:
                     change = None
                     break
         if change is None:
-            yield from _split(cells, found, counter, [base.numbers, *(one.numbers for one in its[:-1])])
+            yield from _split(at, found, counter, [base.numbers, *(one.numbers for one in its[:-1])])
             return
     rule = Rule(tuple(changes), tuple(other))
     corner = cell({counter: run.last for counter, run in enumerate(runs)})
     if corner.keys != base.keys or corner.numbers != numbers_at(base.numbers, rule, [run.tiles - 1 for run in runs]):
-        yield from _split(cells, found, max(range(len(runs)), key=lambda counter: runs[counter].tiles), [])
+        yield from _split(at, found, max(range(len(runs)), key=lambda counter: runs[counter].tiles), [])
     elif base.keys:
         yield _Part(space, runs, base, rule)
 
 
-def _split(cells: Cells, found: Product, counter: int, seen: Sequence[object]) -> Iterator[_Part]:
-    """The parts of a product cut along a counter: in phases where its first values (`seen`) take turns, or in halves."""
+def _split(at: CellAt, found: Product, counter: int, seen: Sequence[object]) -> Iterator[_Part]:
+    """The parts of a product cut along a counter: in phases if its first values (`seen`) take turns, else in halves."""
     run = found.runs[counter]
     cuts: Sequence[Run] = run.halves()
     for period in PERIODS[1:]:
@@ -175,7 +182,7 @@ def _split(cells: Cells, found: Product, counter: int, seen: Sequence[object]) -
             cuts = run.phases(period)
             break
     for cut in cuts:
-        yield from _whole(cells, Product(found.space, (*found.runs[:counter], cut, *found.runs[counter + 1 :])))
+        yield from _whole(at, Product(found.space, (*found.runs[:counter], cut, *found.runs[counter + 1 :])))
 
 
 def _change(begin: Numbers, one: Numbers, two: Numbers, other: list[int]) -> Change | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.program.steps.action import Columns
+from compiler.program.steps.axis_runs import Columns
 from compiler.program.tiles import Tiles
 
 _Column = NDArray[np.int64]

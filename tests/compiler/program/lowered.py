@@ -229,37 +229,6 @@ def lower(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profil
     outputs = handed_out(network.facts, [op for group in groups for op in group.geometry.indices])
     decoders = Decoders(network.facts.graph, network.source)
     program = lower_segment(network.facts, profile, "segment", planned, outputs, resident_bytes, decoders).program
-    import os
-
-    if os.environ.get("LOOPED"):
-        from compiler.program.steps.segment import SegmentSteps
-        from compiler.program.timing.timeline import timeline_of
-        from tests.compiler.program.loops.expander import expanded
-
-        steps = SegmentSteps(network.facts, profile, "segment", planned, outputs, resident_bytes, decoders)
-        try:
-            looped = steps.lowered(lambda looped: timeline_of(expanded(looped), profile).ticks)
-            ours = expanded(looped)
-            verify(ours, shared=profile.engines.shared)
-        except Exception:
-            if os.environ["LOOPED"] == "2":
-                import pickle
-
-                for group in groups:
-                    print("CONF", group.configuration, dict(group.tile), [g._placed and len(g._rounds) for g in steps.groups])
-                import traceback
-
-                traceback.print_exc()
-                import pdb, sys
-
-                globals()["SAVED"] = (network, groups, profile, planned, outputs, resident_bytes, decoders, steps)
-            raise
-        its, mine = program.commands, ours.commands
-        for opcode in range(8):
-            a, b = its[its["opcode"] == opcode], mine[mine["opcode"] == opcode]
-            one, two = ((r["run_bytes"] * r["counts"].prod(axis=1)).sum() for r in (a, b))
-            assert (len(a), one) == (len(b), two), (opcode, len(a), len(b), one, two)
-        program = ours
     verified = verify(program, shared=profile.engines.shared)
     return Lowered(network=network, groups=groups, program=program, verified=verified)
 

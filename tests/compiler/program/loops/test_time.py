@@ -14,7 +14,6 @@ from compiler.errors import InternalError, LimitError
 from compiler.profile.schema import Profile
 from compiler.program.loops.loops import LoopedProgram, unrolled
 from compiler.program.loops.time import Commands, LoopedTime, time_of, time_under
-from compiler.program.lower import handed_out
 from compiler.program.program import Program
 from compiler.program.timing.demands import demands_of
 from compiler.program.timing.levels import moved_by
@@ -23,30 +22,18 @@ from compiler.program.timing.timeline import timeline_of
 from tests.compiler.program.loops.appended import appended
 from tests.compiler.program.loops.arbitrary_loops import arbitrary_loops
 from tests.compiler.program.loops.expander import expanded
-from tests.spike.actions import FlatActions, UnsupportedError
-from tests.spike.halos import HaloActions
-from tests.spike.halos import network as halo_network
-from tests.spike.looped_program import looped_program_of
-from tests.spike.measure import LONG, mc_cnn_actions, random_group
-from tests.spike.order import looped
+from tests.compiler.program.loops.groups import LONG, looped_group, mc_cnn
 
-# Seeds of random groups; about half of them fit and are what the spike lowers.
+# Seeds of random groups; most of them fit.
 _MANY: Final = range(600)
 _SOME: Final = range(24)
 
 
 @cache
 def random_loops(seed: int) -> tuple[LoopedProgram, Profile] | None:
-    """A random group's looped program; None where the group does not fit, or the spike does not lower it."""
-    made = random_group(seed)
-    if made is None:
-        return None
-    network, group = made
-    try:
-        actions = FlatActions(network.facts, group, handed_out(network.facts, group.geometry.indices))
-    except UnsupportedError:
-        return None
-    return looped_program_of(looped(actions)), group.profile
+    """A random group's looped program; None where the group does not fit."""
+    found = looped_group(seed)
+    return None if found is None else (found.program, found.profile)
 
 
 def all_random(seeds: range) -> Iterator[tuple[LoopedProgram, Profile]]:
@@ -128,17 +115,10 @@ def test_many_nests_one_after_another_take_the_ticks_of_their_expanded_programs(
             check(appended(parts, waits, seed), profile)
 
 
-def test_halos_both_ways_take_the_ticks_of_their_expanded_program() -> None:
-    actions = HaloActions(halo_network(24, 8), 4)
-    time = check(looped_program_of(looped(actions)), actions.group.profile)
-    assert time.jumped[0] > 0
-
-
 @pytest.mark.slow
 def test_mc_cnn_takes_the_ticks_of_its_expanded_program() -> None:
     """N-6 on a small map: pieces inside tiles, under an SRAM."""
-    actions, _ = mc_cnn_actions(120, 72, {"W": 60, "H": 24})
-    time = check(looped_program_of(looped(actions)), actions.group.profile)
+    time = check(*mc_cnn(120, 72, {"W": 60, "H": 24}))
     assert time.jumped[0] > 0
 
 

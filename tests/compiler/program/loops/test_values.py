@@ -16,12 +16,9 @@ from compiler.program.program import Program, Role, Step
 from compiler.simulator import values
 from compiler.simulator.values import Chip
 from tests.compiler.program.loops.expander import expanded
-from tests.compiler.program.loops.groups import LoopedGroup, looped_groups
+from tests.compiler.program.loops.groups import LoopedGroup, looped_groups, mc_cnn
 from tests.compiler.program.loops.mutants import mutants, with_number
 from tests.compiler.program.loops.samples import sample
-from tests.spike.looped_program import looped_program_of
-from tests.spike.measure import mc_cnn_actions
-from tests.spike.order import looped as in_order
 
 SAMPLE = sample()
 X = np.linspace(-3, 5, 96, dtype=np.float32).reshape(12, 8)
@@ -78,8 +75,7 @@ def test_many_groups_have_the_values_of_their_expanded_programs() -> None:
 @pytest.mark.slow
 def test_stages_have_the_values_of_their_expanded_program() -> None:
     """MC-CNN (N-6) on a small map, with bytes at random."""
-    actions, _ = mc_cnn_actions(60, 72, {"W": 60, "H": 24})
-    program = looped_program_of(in_order(actions))
+    program, _ = mc_cnn(60, 72, {"W": 60, "H": 24})
     random = np.random.default_rng(1)
     given_ = {
         region.name: random.integers(-128, 128, region.shape).astype(region.dtype)
