@@ -415,59 +415,39 @@ def _tiles_before(
 
 @compiled()
 def _number_at(
-    iteration: int,
-    statement: int,
-    queue_statements: Any,
-    begin: int,
-    stop: int,
-    origins: Any,
-    run_offsets: Any,
-    firsts: Any,
-    steps: Any,
-    run_counts: Any,
-    moduli: Any,
+    iteration: int, statement: int, part: int, order: Any, origins: Any, run_offsets: Any, firsts: Any, steps: Any, run_counts: Any, moduli: Any
 ) -> int:
-    """How many commands some statements of one engine and nest make up to a position."""
-    found = 0
-    for at in range(begin, stop):
-        its = queue_statements[at]
+    """How many commands the statements of a part, those of one engine and nest, make up to a position."""
+    loop_offsets, loops, single_offsets, singles, single_iterations = order
+    low, high = single_offsets[part], single_offsets[part + 1]
+    while low < high:
+        middle = (low + high) >> 1
+        at = single_iterations[middle]
+        if at < iteration or (at == iteration and singles[middle] <= statement):
+            low = middle + 1
+        else:
+            high = middle
+    found = low - single_offsets[part]
+    for at in range(loop_offsets[part], loop_offsets[part + 1]):
+        its = loops[at]
         left = iteration - origins[its]
         found += _tiles_before(its, left, its <= statement, run_offsets, firsts, steps, run_counts, moduli)
     return found
 
 
 @compiled(
-    "int64[::1](int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], "
-    "int64[::1], int64[::1], int64[::1])"
+    "int64[::1](int64[::1], int64[::1], int64[::1], UniTuple(int64[::1], 5), int64[::1], UniTuple(int64[::1], 5))"
 )
-def numbers_at(
-    iterations: Any,
-    its: Any,
-    queue_statements: Any,
-    begins: Any,
-    stops: Any,
-    origins: Any,
-    run_offsets: Any,
-    firsts: Any,
-    steps: Any,
-    run_counts: Any,
-    moduli: Any,
-) -> Any:
-    """For positions (iteration, statement) how many commands the statements in a part of `queue_statements` make."""
+def numbers_at(iterations: Any, its: Any, parts: Any, order: Any, origins: Any, runs: Any) -> Any:
+    """For positions (iteration, statement) how many commands the statements of a part make up to each.
+
+    order, runs: columns of `Positions`.
+    """
+    run_offsets, firsts, steps, run_counts, moduli = runs
     found = np.zeros(len(its), dtype=np.int64)
     for row in range(len(its)):
         found[row] = _number_at(
-            iterations[row],
-            its[row],
-            queue_statements,
-            begins[row],
-            stops[row],
-            origins,
-            run_offsets,
-            firsts,
-            steps,
-            run_counts,
-            moduli,
+            iterations[row], its[row], parts[row], order, origins, run_offsets, firsts, steps, run_counts, moduli
         )
     return found
 
@@ -483,7 +463,7 @@ def _latest_tile(
 
     The last row of the shapes is scratch.
     """
-    lows, piece_shapes, _, origins, _, _, _ = pieces
+    lows, piece_shapes, _, origins, _, _ = pieces
     slopes, spans, axes, leaps = tiles
     dims, runs, reaches, rows, nested = shapes
     scratch, of = len(dims) - 1, piece_shapes[piece]
@@ -527,25 +507,24 @@ def _is_late(
     bound: int,
     pieces: Any,
     tiles: Any,
-    statements: Any,
+    order: Any,
+    origins: Any,
     runs: Any,
     shapes: Any,
     counts: Any,
     strides: Any,
 ) -> bool:
     """True if a tile of a piece whose command's number is beyond `bound` meets a window."""
-    lows, piece_shapes, owners, _, befores, begins, stops = pieces
+    lows, piece_shapes, owners, _, befores, parts = pieces
     if not _meet(low, shape, lows[piece], piece_shapes[piece], shapes, counts, strides):
         return False
     iteration = _latest_tile(low, shape, piece, pieces, tiles, shapes, counts, strides)
     run_offsets, firsts, steps, run_counts, moduli = runs
-    by_queue, origins = statements[8], statements[7]
     number = befores[piece] + _number_at(
         iteration,
         owners[piece],
-        by_queue,
-        begins[piece],
-        stops[piece],
+        parts[piece],
+        order,
         origins,
         run_offsets,
         firsts,
@@ -557,10 +536,10 @@ def _is_late(
 
 
 @compiled(
-    "void(int64, int64, int64, UniTuple(int64[::1], 9), UniTuple(int64[::1], 5), int64[::1], "
+    "void(int64, int64, int64, UniTuple(int64[::1], 8), UniTuple(int64[::1], 5), UniTuple(int64[::1], 5), int64[::1], "
     "UniTuple(int64[:, ::1], 2), UniTuple(int64[::1], 4), UniTuple(int64[::1], 4), int64[:, ::1], "
     "UniTuple(int64[::1], 9), UniTuple(int64[:, ::1], 2), UniTuple(int64[::1], 5), UniTuple(int64[:, ::1], 2), "
-    "UniTuple(int64[::1], 3), UniTuple(int64[::1], 3), uint8[::1], UniTuple(int64[::1], 5), UniTuple(int64[::1], 7), "
+    "UniTuple(int64[::1], 3), UniTuple(int64[::1], 3), uint8[::1], UniTuple(int64[::1], 5), UniTuple(int64[::1], 6), "
     "UniTuple(int64[:, ::1], 4), UniTuple(int64[::1], 12), UniTuple(int64[::1], 5), int64[::1], int64[:, ::1], "
     "int64[:, ::1], int64[::1], int64[:, ::1], UniTuple(int64[::1], 6), int64[::1])"
 )
@@ -570,6 +549,7 @@ def judge_iteration(
     stop: int,
     statements: Any,
     runs: Any,
+    order: Any,
     group_origins: Any,
     group_columns: Any,
     waits: Any,
@@ -599,7 +579,7 @@ def judge_iteration(
 
     Stops at the first command that is not safe and tells in `report` which and why. `walked.py` has the columns.
     """
-    groups, queues, first_parts, are_apart, are_calls, last_iterations, last_numbers, _, _ = statements
+    groups, queues, first_parts, are_apart, are_calls, last_iterations, last_numbers, origins = statements
     run_offsets, firsts, steps, run_counts, _ = runs
     group_extents, group_strides = group_columns
     wait_offsets, wait_statements, wait_distances, wait_targets = waits
@@ -712,7 +692,8 @@ def judge_iteration(
                             bound,
                             pieces,
                             tiles,
-                            statements,
+                            order,
+                            origins,
                             runs,
                             shapes,
                             counts,

@@ -18,9 +18,9 @@ class Positions:
     """Statements by engine, and how their runs lie in iterations.
 
     By statement `tile_counts` and `leaps`: how many places each run has, and how many iterations lie between two;
-    `origins`: the iteration of the tile at which all counters are 0. `by_queue`: statements by nest, engine and number,
-    those beside a statement from `begins` to `stops`; `befores`: commands of its engine in nests before. `runs`: as
-    machine code reads them.
+    `origins`: the iteration of the tile at which all counters are 0; `parts`: the number of its nest and engine;
+    `befores`: commands of its engine in nests before. As machine code reads them, `runs`, and `order`: by part the
+    statements of several tiles, and those of one tile in their order, with their iterations.
     """
 
     def __init__(self, looped: LoopedProgram, instances: Instances) -> None:
@@ -44,11 +44,20 @@ class Positions:
         )
         queues = looped.program.commands["queue"].astype(np.int64)
         engines = max(1, len(looped.program.queues))
-        keys = instances.nests * engines + queues
-        self.by_queue: Ints = np.argsort(keys, kind="stable")
-        self.begins: Ints = np.searchsorted(keys[self.by_queue], keys)
-        self.stops: Ints = np.searchsorted(keys[self.by_queue], keys, side="right")
         nests = int(instances.nests.max(initial=-1)) + 1
+        self.parts: Ints = instances.nests * engines + queues
+        is_single = instances.counts == 1
+        singles, loop = np.flatnonzero(is_single), np.flatnonzero(~is_single)
+        singles = singles[np.lexsort((instances.firsts[singles], self.parts[singles]))]
+        loop = loop[np.argsort(self.parts[loop], kind="stable")]
+        bounds = np.arange(nests * engines + 1)
+        self.order = (
+            np.searchsorted(self.parts[loop], bounds).astype(np.int64),
+            loop.astype(np.int64),
+            np.searchsorted(self.parts[singles], bounds).astype(np.int64),
+            singles.astype(np.int64),
+            instances.firsts[singles].astype(np.int64),
+        )
         made = np.zeros((nests, engines), dtype=np.int64)
         np.add.at(made, (instances.nests, queues), instances.counts)
         self.befores: Ints = (np.cumsum(made, axis=0) - made)[instances.nests, queues]
@@ -63,13 +72,6 @@ class Positions:
 
     def numbers(self, iterations: Ints, statements: Ints) -> Ints:
         """How many commands the engines of statements have made up to their commands of some iterations."""
-        found: Ints = self.befores[statements] + numbers_at(
-            iterations,
-            statements,
-            self.by_queue,
-            self.begins[statements],
-            self.stops[statements],
-            self.origins,
-            *self.runs,
-        )
+        counted = numbers_at(iterations, statements, self.parts[statements], self.order, self.origins, self.runs)
+        found: Ints = self.befores[statements] + counted
         return found

@@ -146,7 +146,6 @@ class _Order:
             np.full(count, LONG_AGO),
             np.zeros(count, dtype=np.int64),
             positions.origins,
-            positions.by_queue,
         )
         self._group_origins = positions.origins[first]
         self._group_columns = (
@@ -299,8 +298,7 @@ class _Order:
             of,
             writes.origins,
             positions.befores[of],
-            positions.begins[of],
-            positions.stops[of],
+            positions.parts[of],
         )
         self._tiles = tuple(
             np.ascontiguousarray(part) for part in (writes.slopes, writes.spans, writes.axes, writes.leaps)
@@ -473,6 +471,7 @@ class _Order:
             stop,
             self._statements,
             self._positions.runs,
+            self._positions.order,
             self._group_origins,
             self._group_columns,
             self._waits,
