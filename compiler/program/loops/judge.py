@@ -819,11 +819,8 @@ def judge_iteration(
 # --- how long a loop stays alike --------------------------------------------------------------------------------------
 
 
-@compiled(
-    "int64(int64, int64, int64, int64, int64[::1], UniTuple(int64[::1], 5), int64[::1], UniTuple(int64[:, ::1], 2), "
-    "int64[:, ::1])"
-)
-def alike_until(
+@compiled()
+def _alike_until(
     iteration: int,
     shift: int,
     begin: int,
@@ -901,3 +898,27 @@ def alike_until(
             return iteration
         found = min(found, iteration + base + until * stride - tile)
     return found
+
+
+@compiled(
+    "void(int64, int64[::1], int64[::1], int64, int64, int64[::1], UniTuple(int64[::1], 5), int64[::1], "
+    "UniTuple(int64[:, ::1], 2), int64[:, ::1])"
+)
+def look_ahead(
+    iteration: int,
+    shifts: Any,
+    untils: Any,
+    begin: int,
+    stop: int,
+    groups: Any,
+    runs: Any,
+    group_origins: Any,
+    group_columns: Any,
+    turns: Any,
+) -> None:
+    """Find again, by shift, up to which iteration a nest's statements do the same so much later, where that is past."""
+    for row in range(len(shifts)):
+        if untils[row] <= iteration:
+            untils[row] = _alike_until(
+                iteration, shifts[row], begin, stop, groups, runs, group_origins, group_columns, turns
+            )

@@ -126,8 +126,8 @@ class _Order:
         writes: Writes,
         limits: ProgramLimits,
     ) -> None:
-        self._looped, self._instances, self._positions = looped, instances, positions
-        self._found, self._limits = found, limits
+        self.looped, self._instances, self.positions = looped, instances, positions
+        self._found, self.limits = found, limits
         program, loops = looped.program, looped.loops
         count, engines = len(program.commands), len(program.queues)
         self.iterations = self.jumped = 0
@@ -136,10 +136,10 @@ class _Order:
         spaces = loops.spaces[loops.statements["space"]]
         first, of = distinct([loops.statements["space"].astype(np.int64), loops.statements["stage"].astype(np.int64)])
         width = positions.leaps.shape[1]
-        self._queues = program.commands["queue"].astype(np.int64)
-        self._statements = (
+        self.queues = program.commands["queue"].astype(np.int64)
+        self.statements = (
             of.astype(np.int64),
-            self._queues,
+            self.queues,
             found.first_parts,
             found.are_apart.astype(np.int64),
             is_call(program.commands["opcode"]).astype(np.int64),
@@ -147,25 +147,25 @@ class _Order:
             np.zeros(count, dtype=np.int64),
             positions.origins,
         )
-        self._group_origins = positions.origins[first]
-        self._group_columns = (
+        self.group_origins = positions.origins[first]
+        self.group_columns = (
             np.ascontiguousarray(spaces["extents"][first][:, :width]),
             np.ascontiguousarray(spaces["strides"][first][:, :width]),
         )
-        self._targets = _targets_of(looped, instances)
+        self.targets = _targets_of(looped, instances)
         self._target_columns = (
-            self._targets.statements,
-            self._targets.iterations,
-            np.zeros(len(self._targets.nests), dtype=np.int64),
-            np.zeros(len(self._targets.nests), dtype=np.int64),
+            self.targets.statements,
+            self.targets.iterations,
+            np.zeros(len(self.targets.nests), dtype=np.int64),
+            np.zeros(len(self.targets.nests), dtype=np.int64),
         )
-        self._target_clocks = np.zeros((self._targets.kept, engines), dtype=np.int64)
+        self._target_clocks = np.zeros((self.targets.kept, engines), dtype=np.int64)
         self._captured = np.zeros(engines, dtype=np.int64)
-        self._waits = (
+        self.waits = (
             program.wait_offsets.astype(np.int64),
             program.waits.astype(np.int64),
             loops.distances.astype(np.int64),
-            self._targets.of_wait,
+            self.targets.of_wait,
         )
         self._access_tables(writes)
         self._memories(limits)
@@ -229,9 +229,9 @@ class _Order:
         self._accesses_on_chip = judged[on_chip]
         # what leaves marks: reads, and writes, of an engine in a memory
         leaves = np.flatnonzero(on_chip & (kinds != Kind.OVERWRITTEN))
-        engines = len(self._looped.program.queues)
+        engines = len(self.looped.program.queues)
         is_write = (kinds == Kind.WRITE).astype(np.int64)
-        keys = (memories[leaves] * engines + self._queues[statements[leaves]]) * 2 + is_write[leaves]
+        keys = (memories[leaves] * engines + self.queues[statements[leaves]]) * 2 + is_write[leaves]
         known, of_log = np.unique(keys, return_inverse=True)
         logs = np.full(len(judged), NONE)
         logs[leaves] = of_log
@@ -255,13 +255,13 @@ class _Order:
             np.ascontiguousarray(found.slopes[judged]),
             np.ascontiguousarray(found.turn_slopes[judged]),
         )
-        self._turns = self._turns_of(judged[on_chip])
+        self.turns = self._turns_of(judged[on_chip])
         self._late_tables(writes, len(first), np.unique(its_areas[~on_chip]))
 
     def _turns_of(self, rows: Ints) -> Ints:
         """By statement and counter after how many places the same bytes of the chip come again; 0: never."""
         found = self._found
-        turns = np.ones_like(self._positions.leaps)
+        turns = np.ones_like(self.positions.leaps)
         periods = found.moduli[rows][:, None] // np.gcd(found.moduli[rows][:, None], found.turn_slopes[rows])
         for row, statement in enumerate(found.statements[rows].tolist()):
             if found.moduli[rows[row]] > 1:
@@ -276,12 +276,12 @@ class _Order:
 
     def _late_tables(self, writes: Writes, first_shape: int, read_areas: Ints) -> None:
         """By area that is read and engine, what it writes there, the latest first."""
-        positions = self._positions
+        positions = self.positions
         rows = np.flatnonzero(np.isin(writes.areas, read_areas))
-        queues = self._queues[writes.statements[rows]]
+        queues = self.queues[writes.statements[rows]]
         rows = rows[np.lexsort((-writes.numbers[rows], queues, writes.areas[rows]))]
-        engines = len(self._looped.program.queues)
-        keys = writes.areas[rows] * engines + self._queues[writes.statements[rows]]
+        engines = len(self.looped.program.queues)
+        keys = writes.areas[rows] * engines + self.queues[writes.statements[rows]]
         known, starts = np.unique(keys, return_index=True)
         areas = len(self._found.region_areas.starts)
         self._late = (
@@ -306,7 +306,7 @@ class _Order:
 
     def _memories(self, limits: ProgramLimits) -> None:
         """What is written of each memory on the chip: nothing but residents."""
-        found, program = self._found, self._looped.program
+        found, program = self._found, self.looped.program
         residents = normal_residents(found.checked)
         of_place = {place: number for number, place in enumerate(self._places.tolist())}
         rows = self._accesses_on_chip
@@ -410,12 +410,12 @@ class _Order:
             self._history = (begins.astype(np.int64), sizes, grown[0], grown[1], grown[2])
         used, wanted = int(self._sizes[judge.ROWS]), int(self._sizes[judge.ROWS] + more.sum())
         if wanted > len(self._clock_rows):
-            if 2 * wanted * len(self._done) > 2 * self._limits.clock_entries:
+            if 2 * wanted * len(self._done) > 2 * self.limits.clock_entries:
                 raise ProgramError(
                     "too many commands are waited for at one time",
                     violation="size",
                     actual=wanted * len(self._done),
-                    limit=self._limits.clock_entries,
+                    limit=self.limits.clock_entries,
                 )
             grown_rows = np.zeros((2 * wanted, len(self._done)), dtype=np.int64)
             grown_rows[:used] = self._clock_rows[:used]
@@ -448,7 +448,7 @@ class _Order:
         loop = _Loop(self, nest, begin, stop, iteration, last)
         self._capture(loop.targets_before(iteration), iteration - 1)
         self._forget(np.full(len(self._done), 1 << 62))
-        engines = np.bincount(self._queues[of], minlength=len(self._done))
+        engines = np.bincount(self.queues[of], minlength=len(self._done))
         most = int(self._most_accesses[of].sum())
         self.report[judge.LATE_READ] = LONG_AGO
         while iteration <= last:
@@ -469,12 +469,12 @@ class _Order:
             iteration,
             begin,
             stop,
-            self._statements,
-            self._positions.runs,
-            self._positions.order,
-            self._group_origins,
-            self._group_columns,
-            self._waits,
+            self.statements,
+            self.positions.runs,
+            self.positions.order,
+            self.group_origins,
+            self.group_columns,
+            self.waits,
             self._target_columns,
             self._target_clocks,
             self._accesses,
@@ -506,10 +506,10 @@ class _Order:
             return
         _, _, known, numbers = self._target_columns
         judge.capture(
-            self._targets.iterations[targets],
+            self.targets.iterations[targets],
             targets,
-            self._queues[self._targets.statements],
-            self._targets.statements,
+            self.queues[self.targets.statements],
+            self.targets.statements,
             self._done,
             *self._history,
             numbers,
@@ -518,7 +518,7 @@ class _Order:
             self._clock_rows,
         )
         np.maximum(self._captured, self._target_clocks[targets].max(axis=0), out=self._captured)
-        np.maximum.at(self._captured, self._queues[self._targets.statements[targets]], numbers[targets])
+        np.maximum.at(self._captured, self.queues[self.targets.statements[targets]], numbers[targets])
 
     # --- states -------------------------------------------------------------------------------------------------------
 
@@ -550,12 +550,12 @@ class _Order:
         self._clock_rows[: len(state.rows)] = state.rows
         iterations[its] = state.iterations
         # found again in the history
-        self._statements[5][:] = LONG_AGO - 1
+        self.statements[5][:] = LONG_AGO - 1
 
     # --- errors -------------------------------------------------------------------------------------------------------
 
     def _error(self, iteration: int) -> ProgramError:
-        report, found, program = self.report, self._found, self._looped.program
+        report, found, program = self.report, self._found, self.looped.program
         fault, statement, other = (
             int(report[at]) for at in (judge.FAULT, judge.FAULT_STATEMENT, judge.FAULT_OTHER)
         )
@@ -590,9 +590,9 @@ class _Order:
 
     def _tile(self, statement: int, iteration: int) -> tuple[int, ...]:
         """The counters of a statement's tile of an iteration."""
-        loops = self._looped.loops
+        loops = self.looped.loops
         space = loops.spaces[loops.statements["space"][statement]]
-        left, found = iteration - int(self._positions.origins[statement]), []
+        left, found = iteration - int(self.positions.origins[statement]), []
         for counter in range(int(space["counters"])):
             value = left // int(space["strides"][counter]) if space["extents"][counter] > 1 else 0
             left -= value * int(space["strides"][counter])
@@ -605,23 +605,25 @@ class _Loop:
 
     def __init__(self, order: _Order, nest: int, begin: int, stop: int, first: int, last: int) -> None:
         self._order, self._begin, self._stop, self._last = order, begin, stop, last
-        looped, positions = order._looped, order._positions
+        looped, positions = order.looped, order.positions
         of = slice(begin, stop)
         # how far back each engine is waited for
         engines = len(looped.program.queues)
         self.reach = np.zeros(engines, dtype=np.int64)
-        offsets, waits, distances, of_wait = order._waits
+        offsets, waits, distances, of_wait = order.waits
         its = slice(int(offsets[begin]), int(offsets[stop]))
         moving = of_wait[its] == NONE
-        np.maximum.at(self.reach, order._queues[waits[its][moving]], distances[its][moving])
+        np.maximum.at(self.reach, order.queues[waits[its][moving]], distances[its][moving])
         self.reach = np.minimum(self.reach, last + 1 - first)
-        targets = order._targets
+        targets = order.targets
         mine = np.flatnonzero(targets.nests[: targets.kept] == nest)
         self._pending = mine[np.argsort(targets.iterations[mine], kind="stable")]
         self._next = 0
-        self._periods = self._candidates(positions, of, last + 1 - first)
-        self._until = dict.fromkeys(self._periods, first)
+        self._periods = np.array(self._candidates(positions, of, last + 1 - first), dtype=np.int64)
+        self._untils = np.full(len(self._periods), first)
         self._states: dict[int, State] = {}
+        # by iteration the earlier ones whose states may come again then, with their periods and how far these reach
+        self._due: dict[int, list[tuple[int, int, int]]] = {}
 
     def _candidates(self, positions: Positions, of: slice, iterations: int) -> list[int]:
         """Numbers of iterations after which a state may come again."""
@@ -630,7 +632,7 @@ class _Loop:
 
     def targets_before(self, iteration: int) -> Ints:
         """Positions before an iteration that have not been asked for yet."""
-        iterations = self._order._targets.iterations
+        iterations = self._order.targets.iterations
         begin = self._next
         while self._next < len(self._pending) and iterations[self._pending[self._next]] < iteration:
             self._next += 1
@@ -642,59 +644,52 @@ class _Loop:
 
     def jump(self, iteration: int) -> int:
         """The iteration to be judged next, behind those that need no look."""
+        if not len(self._periods):
+            return iteration
         order, states = self._order, self._states
-        if not self._periods:
-            return iteration
-        for period in self._periods:
-            if self._until[period] <= iteration:
-                self._until[period] = judge.alike_until(
-                    iteration,
-                    period,
-                    self._begin,
-                    self._stop,
-                    order._statements[0],
-                    order._positions.runs,
-                    order._group_origins,
-                    order._group_columns,
-                    order._turns,
-                )
-        is_begin = any(self._until[period] - iteration >= period for period in self._periods)
-        is_end = any(iteration - period in states for period in self._periods)
-        if not (is_begin or is_end):
-            return iteration
-        now = order.state()
-        for period in self._periods:
-            before = states.get(iteration - period)
-            if before is None or order.report[judge.LATE_READ] >= iteration - period:
-                continue
-            end = self._until_from(iteration - period, period) + period
-            if self._next < len(self._pending):
-                end = min(end, int(order._targets.iterations[self._pending[self._next]]))
-            times = (min(end, self._last + 1) - iteration) // period
-            if times > 0 and before.recurs_in(now, period):
-                order.go_on(before.jumped(now, period, times))
-                order.jumped += times * period
-                states.clear()
-                return iteration + times * period
-        states[iteration] = now
-        while len(states) > 2 and len(states) * now.size_bytes > order._limits.shadow_bytes:
-            del states[min(states)]
-        return iteration
-
-    def _until_from(self, begin: int, period: int) -> int:
-        """Up to which iteration those from `begin` on, which have been judged, are followed by their like."""
-        order = self._order
-        return judge.alike_until(
-            begin,
-            period,
+        judge.look_ahead(
+            iteration,
+            self._periods,
+            self._untils,
             self._begin,
             self._stop,
-            order._statements[0],
-            order._positions.runs,
-            order._group_origins,
-            order._group_columns,
-            order._turns,
+            order.statements[0],
+            order.positions.runs,
+            order.group_origins,
+            order.group_columns,
+            order.turns,
         )
+        begins = np.flatnonzero(self._untils - iteration >= self._periods).tolist()
+        due = self._due.pop(iteration, [])
+        if not begins and not due:
+            return iteration
+        now = order.state()
+        for begin, period, until in due:
+            # tiles that read what may not be written yet have to be looked at one by one
+            if begin not in states or order.report[judge.LATE_READ] >= begin:
+                continue
+            end = min(until + period, self._last + 1)
+            if self._next < len(self._pending):
+                end = min(end, int(order.targets.iterations[self._pending[self._next]]))
+            times = (end - iteration) // period
+            if times > 0 and states[begin].recurs_in(now, period):
+                order.go_on(states[begin].jumped(now, period, times))
+                order.jumped += times * period
+                states.clear()
+                self._due.clear()
+                return iteration + times * period
+        if begins:
+            states[iteration] = now
+        for row in begins:
+            period = int(self._periods[row])
+            self._due.setdefault(iteration + period, []).append((iteration, period, int(self._untils[row])))
+        # none is asked for after the longest period
+        while states and (
+            min(states) + self._periods[-1] <= iteration
+            or len(states) * now.size_bytes > order.limits.shadow_bytes
+        ):
+            del states[min(states)]
+        return iteration
 
 
 def _targets_of(looped: LoopedProgram, instances: Instances) -> _Target:
