@@ -339,9 +339,14 @@ def capture(
             target_clocks[target, engine] = clock_rows[rows[place], engine]
 
 
-@compiled("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:, ::1], int64)")
+@compiled(
+    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], "
+    "int64[:, ::1], int64)"
+)
 def forget(
     begins: Any,
+    known: Any,
+    done: Any,
     offsets: Any,
     sizes: Any,
     iterations: Any,
@@ -350,9 +355,10 @@ def forget(
     clock_rows: Any,
     row_count: int,
 ) -> int:
-    """Leave out of each engine's history all before an iteration but the last, and rows of clocks that nobody needs.
+    """Leave out of each engine's history what nobody waits for any more, and rows of clocks that nobody needs.
 
-    How many rows of clocks are left; of commands that ran long ago it does not matter when.
+    That is all before an iteration, by engine in `begins`, and up to the number in `known`, which whoever waits for the
+    engine knows to have ended. The last command stays. How many rows of clocks are left.
     """
     queues = len(sizes)
     moved = np.full(row_count, NONE)
@@ -365,6 +371,7 @@ def forget(
                 low = middle + 1
             else:
                 high = middle
+        low = min(size, max(low, known[queue] - (done[queue] - size)))
         gone = max(0, low - 1)
         for place in range(size - gone):
             iterations[first + place] = iterations[first + gone + place]

@@ -38,6 +38,8 @@ from compiler.program.verify import normal_residents
 # Iterations, and rows of each inner loop, after which a state is looked for again. Lowering pads rings to periods of at
 # most four tiles; longer ones are tried by themselves.
 _PERIODS: Final = (1, 2, 3, 4)
+# A number of a command, or an iteration, behind all others.
+LATEST: Final = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,11 +423,12 @@ class _Order:
             grown_rows[:used] = self._clock_rows[:used]
             self._clock_rows = grown_rows
 
-    def _forget(self, begins: Ints) -> None:
-        """Leave out what nobody waits for any more: what each engine did before an iteration."""
+    def _forget(self, begins: Ints, waiting: Any) -> None:
+        """Leave out what is not waited for any more: by engine, before an iteration; `waiting`: who waits for whom."""
         rows = self._history[4]
+        known = np.where(waiting, self._clocks, LATEST).min(axis=0, initial=LATEST)
         self._sizes[judge.ROWS] = judge.forget(
-            begins, *self._history, self._clock_rows, int(self._sizes[judge.ROWS])
+            begins, known, self._done, *self._history, self._clock_rows, int(self._sizes[judge.ROWS])
         )
         offsets, sizes = self._history[:2]
         last = np.maximum(0, offsets + sizes - 1)
@@ -446,8 +449,8 @@ class _Order:
         iteration, last = int(instances.firsts[of].min()), int(instances.lasts[of].max())
         self.iterations += last + 1 - iteration
         loop = _Loop(self, nest, begin, stop, iteration, last)
-        self._capture(loop.targets_before(iteration), iteration - 1)
-        self._forget(np.full(len(self._done), 1 << 62))
+        self._capture(loop.targets_before(iteration))
+        self._forget(np.full(len(self._done), LATEST), loop.waiting)
         engines = np.bincount(self.queues[of], minlength=len(self._done))
         most = int(self._most_accesses[of].sum())
         self.report[judge.LATE_READ] = LONG_AGO
@@ -458,11 +461,11 @@ class _Order:
             self._grow_seen(most)
             self._grow_history(engines)
             self._judge(iteration, begin, stop)
-            self._capture(loop.targets_at(iteration), iteration)
+            self._capture(loop.targets_before(iteration + 1))
             iteration += 1
             if iteration <= last:
-                self._forget(iteration - loop.reach)
-        self._capture(loop.targets_before(1 << 62), last)
+                self._forget(iteration - loop.reach, loop.waiting)
+        self._capture(loop.targets_before(LATEST))
 
     def _judge(self, iteration: int, begin: int, stop: int) -> None:
         judge.judge_iteration(
@@ -500,7 +503,7 @@ class _Order:
         if self.report[judge.FAULT]:
             raise self._error(iteration)
 
-    def _capture(self, targets: Ints, iteration: int) -> None:
+    def _capture(self, targets: Ints) -> None:
         """Keep what has ended when the last commands up to some positions have."""
         if not len(targets):
             return
@@ -614,6 +617,10 @@ class _Loop:
         its = slice(int(offsets[begin]), int(offsets[stop]))
         moving = of_wait[its] == NONE
         np.maximum.at(self.reach, order.queues[waits[its][moving]], distances[its][moving])
+        owners = np.repeat(np.arange(begin, stop), np.diff(offsets[begin : stop + 1]))
+        self.waiting = np.zeros((engines, engines), dtype=np.bool_)
+        self.waiting[order.queues[owners], order.queues[waits[its]]] = True
+        np.fill_diagonal(self.waiting, val=False)
         self.reach = np.minimum(self.reach, last + 1 - first)
         targets = order.targets
         mine = np.flatnonzero(targets.nests[: targets.kept] == nest)
@@ -637,10 +644,6 @@ class _Loop:
         while self._next < len(self._pending) and iterations[self._pending[self._next]] < iteration:
             self._next += 1
         return self._pending[begin : self._next]
-
-    def targets_at(self, iteration: int) -> Ints:
-        """Positions of an iteration."""
-        return self.targets_before(iteration + 1)
 
     def jump(self, iteration: int) -> int:
         """The iteration to be judged next, behind those that need no look."""
