@@ -621,6 +621,8 @@ class _Loop:
         self.waiting = np.zeros((engines, engines), dtype=np.bool_)
         self.waiting[order.queues[owners], order.queues[waits[its]]] = True
         np.fill_diagonal(self.waiting, val=False)
+        named = order.queues[waits[its]][moving]
+        self._distances = [np.unique(distances[its][moving][named == queue]) for queue in range(engines)]
         self.reach = np.minimum(self.reach, last + 1 - first)
         targets = order.targets
         mine = np.flatnonzero(targets.nests[: targets.kept] == nest)
@@ -674,8 +676,10 @@ class _Loop:
             end = min(until + period, self._last + 1)
             if self._next < len(self._pending):
                 end = min(end, int(order.targets.iterations[self._pending[self._next]]))
-            times = (end - iteration) // period
-            if times > 0 and states[begin].recurs_in(now, period):
+            if end < iteration + period or not states[begin].recurs_in(now, period):
+                continue
+            times = (min(end, states[begin].stands_until(now, begin, self._distances)) - iteration) // period
+            if times > 0:
                 order.go_on(states[begin].jumped(now, period, times))
                 order.jumped += times * period
                 states.clear()

@@ -3,7 +3,8 @@
 A state is the marks on the chip, the clocks, and the last commands of each engine that can be waited for. All of them
 are numbers of commands of some engine. From an earlier state to a later one a number may *move*, as far as its engine
 has come, or *stay*. The two states are the same if every number does one of both, the last commands are the same ones
-at the same distance, and of each engine all clocks that stay are below all numbers that move. Then every comparison of
+at the same distance (of an engine that stands still, at the same place), and of each engine all clocks that stay are
+below all numbers that move. Then every comparison of
 a mark with a clock comes out in the next period as in this one: two that move, or stay, keep their distance; a clock
 that moves stays beyond a mark that does not; a clock that stays was never beyond a mark that moves. So what was found
 in one period holds of all that follow, as long as they do the same.
@@ -11,6 +12,7 @@ in one period holds of all that follow, as long as they do the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +56,7 @@ class State:
             (self.sizes, later.sizes),
             (self.statements, later.statements),
             (self.row_numbers, later.row_numbers),
-            (_moved(self.iterations, period), later.iterations),
+            (self._moved(later, period), later.iterations),
         ):
             if not np.array_equal(one, other):
                 return False
@@ -77,6 +79,35 @@ class State:
                 np.minimum.at(move, queues[goes], old[goes])
         return bool(((moves == 0) | (stay < move)).all())
 
+    def stands_until(self, later: State, begin: int, distances: Sequence[Ints]) -> int:
+        """Up to which iteration whoever waits for an engine that stands still finds the same last command.
+
+        This is the state of the iteration `begin`; `distances`: by engine those at which it is waited for, ascending.
+        """
+        found = 1 << 60
+        for at in np.flatnonzero(~self._moves(later) & (self.iterations != LONG_AGO)).tolist():
+            its, place = distances[self.queues[at]], int(self.iterations[at])
+            next_one = int(np.searchsorted(its, begin - place, side="right"))
+            if next_one < len(its):
+                found = min(found, place + int(its[next_one]))
+        return found
+
+    @property
+    def queues(self) -> Ints:
+        """The engine of each of the last commands."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    def _moves(self, later: State) -> Flags:
+        """Which of the last commands are of engines that have done something."""
+        found: Flags = (later.done != self.done)[self.queues]
+        return found
+
+    def _moved(self, later: State, period: int) -> Ints:
+        """The iterations of the last commands, by engines that have done something, so much later."""
+        moves = self._moves(later) & (self.iterations != LONG_AGO)
+        found: Ints = np.where(moves, self.iterations + period, self.iterations)
+        return found
+
     def jumped(self, later: State, period: int, times: int) -> State:
         """The state so many periods after the later one."""
         moves = later.done - self.done
@@ -94,14 +125,10 @@ class State:
             clocks=go(self.clocks, later.clocks, every),
             rows=go(self.rows, later.rows, every),
             sizes=later.sizes,
-            iterations=_moved(later.iterations, times * period),
+            iterations=np.where(
+                self.iterations != later.iterations, later.iterations + times * period, later.iterations
+            ),
             statements=later.statements,
             row_numbers=later.row_numbers,
             captured=later.captured,
         )
-
-
-def _moved(iterations: Ints, by: int) -> Ints:
-    is_recent: Flags = iterations != LONG_AGO
-    found: Ints = np.where(is_recent, iterations + by, iterations)
-    return found
