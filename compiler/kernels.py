@@ -6,5 +6,7 @@ Set-up runs it (`python -m compiler.kernels`); a worker imports it before it for
 from __future__ import annotations
 
 import compiler.fusion.kernels
+import compiler.program.loops.judge
+import compiler.program.loops.statement_accesses
 import compiler.program.timing.events
 import compiler.shapes.kernels  # noqa: F401 - imported for their machine code

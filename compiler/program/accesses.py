@@ -73,8 +73,7 @@ def areas_of(program: Program) -> Areas:
 class Accesses:
     """One row per access, by command and within it by Kind; `areas` is -1 on the chip.
 
-    `fields`: the address in the command or its call that says where the access lies
-    (`loops.py`).
+    `fields`: the address in the command or its call that says where the access lies (`loops/loops.py`).
     """
 
     commands: Ints

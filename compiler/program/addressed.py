@@ -30,7 +30,8 @@ _DATA = 1
 class Addressed:
     """One row per address table that a command binds, by command; and per row of pieces its table, -1 for none.
 
-    `bound`: the binding's number in its call; `numbers` of the tables, `places` and `addresses` where their words lie, `sizes` in bytes.
+    `bound`: the binding's number in its call; `numbers` of the tables, `places` and `addresses` where their words lie,
+    `sizes` in bytes.
     """
 
     tables: tuple[UnitTable, ...]

@@ -19,11 +19,10 @@ class Pieces:
     """One row per command and binding whose box the command needs some of, in the order of commands.
 
     `bound`: the binding's number among those of its call. `starts`, `stops`: the part of the tensor that is touched, in
-    as many axes as any tensor has; `addresses` of its
-    first position; `strides` in bytes; `element_bytes` in memory. Of partial sums these are the sums', `scales` times
-    the result's; `bases` are where the bindings begin. `hulls` are the bytes from first to last. `gathered`: of a
-    table, rows that indices name. `in_place`: an operand that lies, position by position, where the result comes to
-    lie.
+    as many axes as any tensor has; `addresses` of its first position; `strides` in bytes; `element_bytes` in memory. Of
+    partial sums these are the sums', `scales` times the result's; `bases` are where the bindings begin. `hulls` are the
+    bytes from first to last. `gathered`: of a table, rows that indices name. `in_place`: an operand that lies, position
+    by position, where the result comes to lie.
     """
 
     commands: Ints

@@ -18,7 +18,7 @@ from compiler.program.accesses import Kind
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.judge import WRITTEN, common_bytes, meet, numbers_at, touch
+from compiler.program.loops.judge import WRITTEN, common_bytes, meet, touch
 from compiler.program.loops.positions import Positions
 from compiler.program.loops.statement_accesses import Shapes, StatementAccesses, over_tiles, shapes_of
 from compiler.program.program import Region
@@ -59,8 +59,8 @@ class Writes:
     """What is written to areas of the DRAM that are not given: one row per part of a statement.
 
     `lows`: the first byte of all tiles. `numbers`: of the command of its last tile, among those of its engine.
-    `origins`: the iteration of its first tile; `spans`, `leaps`, `slopes`, `axes`: how many places a counter has, and by
-    how many iterations and bytes each moves it, along which axis.
+    `origins`: the iteration of its first tile; `spans`, `leaps`, `slopes`, `axes`: how many places a counter has, by
+    how many iterations and bytes each moves it, and along which axis.
     """
 
     areas: Ints
@@ -177,9 +177,7 @@ class DramProof:
         def look(lows: Ints, its: Ints, put: int) -> Ints:
             memories = np.zeros(len(lows), dtype=np.int64)
             begins, words = np.array([begin]), np.array([word])
-            seen: Ints = touch(
-                lows, its, memories, begins, words, written, none, columns, counts, strides, put
-            )
+            seen: Ints = touch(lows, its, memories, begins, words, written, none, columns, counts, strides, put)
             return seen
 
         greatest = look(writes.lows[rows], rows, WRITTEN) & 3
@@ -233,7 +231,7 @@ class DramProof:
         if not len(rows):
             return
         tiles = np.where(found.are_apart[found.statements[rows]], 1, found.tiles[rows])
-        spans = np.where((tiles > 1)[:, None], self._spans(found.statements[rows]), 1)
+        spans = np.where((tiles > 1)[:, None], found.tile_counts[found.statements[rows]], 1)
         shapes, _ = over_tiles(shapes_of(found.counts[rows], found.strides[rows]), spans, found.slopes[rows])
         columns, counts, strides = shape_columns(joined(writes.shapes, shapes))
         for number, row in enumerate(rows.tolist()):
@@ -247,9 +245,6 @@ class DramProof:
                     violation="unwritten",
                     command=int(found.statements[row]),
                 )
-
-    def _spans(self, statements: Ints) -> Ints:
-        return self._found.tile_counts[statements]
 
 
 def _elements(region: Region) -> tuple[int, Shapes]:

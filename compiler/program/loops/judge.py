@@ -52,8 +52,8 @@ WINDOWS, MARKS, ROWS = range(3)
 
 
 @compiled()
-def _first_from(shape: int, start: int, dims: Any, runs: Any, counts: Any, strides: Any) -> int:
-    """The first byte of a nested shape from `start` on, both counted from the shape's first byte; NONE behind the last."""
+def _first_from(shape: int, start: int, dims: Any, runs: Any, counts: Any, strides: Any) -> Any:
+    """The first byte of a nested shape from `start` on, counted from the shape's first byte; NONE behind the last."""
     if start <= 0:
         return 0
     found, rest, step = 0, start, NONE
@@ -72,7 +72,7 @@ def _first_from(shape: int, start: int, dims: Any, runs: Any, counts: Any, strid
 
 
 @compiled()
-def _bytes_before(shape: int, stop: int, dims: Any, runs: Any, counts: Any, strides: Any) -> int:
+def _bytes_before(shape: int, stop: int, dims: Any, runs: Any, counts: Any, strides: Any) -> Any:
     """How many bytes of a nested shape lie before `stop`, counted from its first byte."""
     if stop <= 0:
         return 0
@@ -91,7 +91,7 @@ def _bytes_before(shape: int, stop: int, dims: Any, runs: Any, counts: Any, stri
 
 
 @compiled()
-def _length(shape: int, modulus: int, dims: Any, runs: Any, counts: Any, strides: Any) -> int:
+def _length(shape: int, modulus: int, dims: Any, runs: Any, counts: Any, strides: Any) -> Any:
     """How far a shape reaches modulo a number: all axes count whose strides are no multiples of it."""
     found = runs[shape]
     for axis in range(dims[shape]):
@@ -103,7 +103,7 @@ def _length(shape: int, modulus: int, dims: Any, runs: Any, counts: Any, strides
 @compiled()
 def _pass(
     low: int, shape: int, other_low: int, other: int, modulus: int, dims: Any, runs: Any, counts: Any, strides: Any
-) -> bool:
+) -> Any:
     """True if two windows share no byte modulo a number."""
     ahead = (other_low - low) % modulus
     if ahead < _length(shape, modulus, dims, runs, counts, strides):
@@ -161,10 +161,11 @@ def _meet(low: int, shape: int, other_low: int, other: int, shapes: Any, counts:
         at += strides[shape, axis]
 
 
-@compiled("boolean[::1](int64[::1], int64[::1], int64[::1], int64[::1], UniTuple(int64[::1], 5), int64[:, ::1], int64[:, ::1])")
-def meet(
-    lows: Any, its: Any, other_lows: Any, others: Any, shapes: Any, counts: Any, strides: Any
-) -> Any:
+@compiled(
+    "boolean[::1](int64[::1], int64[::1], int64[::1], int64[::1], UniTuple(int64[::1], 5), int64[:, ::1], "
+    "int64[:, ::1])"
+)
+def meet(lows: Any, its: Any, other_lows: Any, others: Any, shapes: Any, counts: Any, strides: Any) -> Any:
     """Which pairs of windows, given by address and shape, have a byte in common; one of each pair has to be nested.
 
     shapes: by shape how many axes it has, the bytes of a run, how far it reaches, its runs, and whether it is nested:
@@ -176,10 +177,10 @@ def meet(
     return found
 
 
-@compiled("int64[::1](int64[::1], int64[::1], int64[::1], int64[::1], UniTuple(int64[::1], 5), int64[:, ::1], int64[:, ::1])")
-def common_bytes(
-    lows: Any, its: Any, other_lows: Any, others: Any, shapes: Any, counts: Any, strides: Any
-) -> Any:
+@compiled(
+    "int64[::1](int64[::1], int64[::1], int64[::1], int64[::1], UniTuple(int64[::1], 5), int64[:, ::1], int64[:, ::1])"
+)
+def common_bytes(lows: Any, its: Any, other_lows: Any, others: Any, shapes: Any, counts: Any, strides: Any) -> Any:
     """Of pairs of windows how many bytes of the first, position by position, lie in the second, which is nested."""
     dims, runs, reaches, _, _ = shapes
     result = np.zeros(len(lows), dtype=np.int64)
@@ -205,7 +206,16 @@ def common_bytes(
 
 @compiled()
 def _touch(
-    low: int, shape: int, begin: int, word: int, written: Any, base: int, shapes: Any, counts: Any, strides: Any, put: int
+    low: int,
+    shape: int,
+    begin: int,
+    word: int,
+    written: Any,
+    base: int,
+    shapes: Any,
+    counts: Any,
+    strides: Any,
+    put: int,
 ) -> int:
     """Look at all words of a window, and make them `put` if that is not 0; the least and the greatest, 2 bits each."""
     dims, runs, _, _, _ = shapes
@@ -263,13 +273,13 @@ def touch(
 
 
 @compiled()
-def _hash(one: int, other: int, size: int) -> int:
+def _hash(one: int, other: int, size: int) -> Any:
     mixed = np.uint64(one * 0x1F123BB5 + other) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(size - 1))
 
 
 @compiled()
-def _find(one: int, other: int, slots: Any, ones: Any, others: Any) -> int:
+def _find(one: int, other: int, slots: Any, ones: Any, others: Any) -> Any:
     """The place in `slots` of a row of two columns, or where it would come."""
     size = len(slots)
     at = _hash(one, other, size)
@@ -289,7 +299,9 @@ def hash_rows(slots: Any, ones: Any, others: Any, count: int) -> None:
 
 
 @compiled()
-def _past(queue: int, iteration: int, statement: int, offsets: Any, sizes: Any, iterations: Any, statements: Any) -> int:
+def _past(
+    queue: int, iteration: int, statement: int, offsets: Any, sizes: Any, iterations: Any, statements: Any
+) -> Any:
     """The place in the history of an engine of its last command up to a position; NONE before all of them."""
     begin = offsets[queue]
     low, high = 0, sizes[queue]
@@ -327,9 +339,7 @@ def capture(
     for at in range(len(targets)):
         target = targets[at]
         queue = target_queues[target]
-        place = _past(
-            queue, target_iterations[at], target_statements[target], offsets, sizes, iterations, statements
-        )
+        place = _past(queue, target_iterations[at], target_statements[target], offsets, sizes, iterations, statements)
         is_known[target] = 1
         if place == NONE:
             target_numbers[target] = 0
@@ -396,8 +406,15 @@ def forget(
 
 @compiled()
 def _tiles_before(
-    statement: int, left: int, is_included: bool, run_offsets: Any, firsts: Any, steps: Any, run_counts: Any, moduli: Any
-) -> int:
+    statement: int,
+    left: int,
+    is_included: bool,
+    run_offsets: Any,
+    firsts: Any,
+    steps: Any,
+    run_counts: Any,
+    moduli: Any,
+) -> Any:
     """How many tiles of a statement come before the tile of a number (or up to it)."""
     inner = 1
     for run in range(run_offsets[statement], run_offsets[statement + 1]):
@@ -422,8 +439,17 @@ def _tiles_before(
 
 @compiled()
 def _number_at(
-    iteration: int, statement: int, part: int, order: Any, origins: Any, run_offsets: Any, firsts: Any, steps: Any, run_counts: Any, moduli: Any
-) -> int:
+    iteration: int,
+    statement: int,
+    part: int,
+    order: Any,
+    origins: Any,
+    run_offsets: Any,
+    firsts: Any,
+    steps: Any,
+    run_counts: Any,
+    moduli: Any,
+) -> Any:
     """How many commands the statements of a part, those of one engine and nest, make up to a position."""
     loop_offsets, loops, single_offsets, singles, single_iterations = order
     low, high = single_offsets[part], single_offsets[part + 1]
@@ -465,7 +491,7 @@ def numbers_at(iterations: Any, its: Any, parts: Any, order: Any, origins: Any, 
 @compiled()
 def _latest_tile(
     low: int, shape: int, piece: int, pieces: Any, tiles: Any, shapes: Any, counts: Any, strides: Any
-) -> int:
+) -> Any:
     """The iteration of the last tile of a piece whose bytes meet a window, which those of all its tiles meet together.
 
     The last row of the shapes is scratch.
@@ -520,7 +546,7 @@ def _is_late(
     shapes: Any,
     counts: Any,
     strides: Any,
-) -> bool:
+) -> Any:
     """True if a tile of a piece whose command's number is beyond `bound` meets a window."""
     lows, piece_shapes, owners, _, befores, parts = pieces
     if not _meet(low, shape, lows[piece], piece_shapes[piece], shapes, counts, strides):

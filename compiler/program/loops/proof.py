@@ -1,4 +1,4 @@
-"""The proof of looped programs: nothing leaves its memory, nothing is read before it is there, all is waited for (PROG-4).
+"""The proof of looped programs: accesses stay in their memories, find what was written, and wait (PROG-4).
 
 1. The loops are well formed (`form.py`), and every command is fit by itself (`statement_accesses.py`): both are judged
    for all tiles at once, from a few of them.
@@ -12,7 +12,6 @@ program without loops is a single iteration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -264,10 +263,9 @@ class _Order:
         """By statement and counter after how many places the same bytes of the chip come again; 0: never."""
         found = self._found
         turns = np.ones_like(self.positions.leaps)
-        periods = found.moduli[rows][:, None] // np.gcd(found.moduli[rows][:, None], found.turn_slopes[rows])
-        for row, statement in enumerate(found.statements[rows].tolist()):
-            if found.moduli[rows[row]] > 1:
-                np.lcm(turns[statement], periods[row], out=turns[statement])
+        ringed = rows[found.moduli[rows] > 1]
+        moduli = found.moduli[ringed][:, None]
+        np.lcm.at(turns, found.statements[ringed], moduli // np.gcd(moduli, found.turn_slopes[ringed]))
         # a common period that is too long to be met is none
         turns[(turns < 0) | (turns > 1 << 40)] = 0
         moves = np.zeros_like(turns, dtype=np.bool_)
@@ -348,7 +346,16 @@ class _Order:
             memory = np.array([number])
             zero = np.zeros(1, dtype=np.int64)
             seen = judge.touch(
-                its.low, zero, memory, *self._words[:2], self._written, self._words[2], columns, counts, strides, judge.RESIDENT
+                its.low,
+                zero,
+                memory,
+                *self._words[:2],
+                self._written,
+                self._words[2],
+                columns,
+                counts,
+                strides,
+                judge.RESIDENT,
             )
             if seen[0] & 3:
                 place = program.places[int(self._places[number])]
@@ -559,15 +566,15 @@ class _Order:
 
     def _error(self, iteration: int) -> ProgramError:
         report, found, program = self.report, self._found, self.looped.program
-        fault, statement, other = (
-            int(report[at]) for at in (judge.FAULT, judge.FAULT_STATEMENT, judge.FAULT_OTHER)
-        )
+        fault, statement, other = (int(report[at]) for at in (judge.FAULT, judge.FAULT_STATEMENT, judge.FAULT_OTHER))
         memory = int(self._accesses[2][report[judge.FAULT_ACCESS]])
         if memory >= 0:
             place = program.places[int(self._places[memory])]
             name = f"{place.level.value} {place.number}"
         else:
-            its = [r.name for r, a in zip(program.regions, found.region_areas.of_region, strict=True) if a == -1 - memory]
+            its = [
+                r.name for r, a in zip(program.regions, found.region_areas.of_region, strict=True) if a == -1 - memory
+            ]
             name = f"region {its[0]!r}"
         tile = self._tile(statement, iteration)
 
@@ -579,7 +586,9 @@ class _Order:
         if fault == judge.READ_ONLY:
             return error(f"writes over weights that stay in {name}", "read-only")
         if fault == judge.OVERLAP:
-            return error("a call's result lies on an operand that it does not overwrite in place", "overlap", actual=name)
+            return error(
+                "a call's result lies on an operand that it does not overwrite in place", "overlap", actual=name
+            )
         if fault == judge.TWICE:
             return error("writes a byte twice", "twice", actual=name)
         is_write = self._accesses[1][report[judge.FAULT_ACCESS]] == Kind.WRITE
@@ -692,8 +701,7 @@ class _Loop:
             self._due.setdefault(iteration + period, []).append((iteration, period, int(self._untils[row])))
         # none is asked for after the longest period
         while states and (
-            min(states) + self._periods[-1] <= iteration
-            or len(states) * now.size_bytes > order.limits.shadow_bytes
+            min(states) + self._periods[-1] <= iteration or len(states) * now.size_bytes > order.limits.shadow_bytes
         ):
             del states[min(states)]
         return iteration

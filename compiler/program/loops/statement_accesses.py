@@ -21,12 +21,12 @@ from compiler.machine_code import compiled
 from compiler.program.accesses import Accesses, Areas, Kind
 from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
-from compiler.program.fields import ProgramLimits, is_call, refuse_first
+from compiler.program.fields import ProgramLimits, is_call
 from compiler.program.loops.form import owners_of, slots_of
 from compiler.program.loops.instances import Instances, Window
 from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START, LoopedProgram
-from compiler.program.program import ADDRESSES, OUTPUT, Program, Role
-from compiler.program.strided import Flags, Ints, distinct
+from compiler.program.program import ADDRESSES, OUTPUT, Program
+from compiler.program.strided import FAR, Flags, Ints, distinct
 from compiler.program.verify import CheckedProgram, check
 from compiler.units import element_bytes
 
@@ -35,10 +35,10 @@ from compiler.units import element_bytes
 class StatementAccesses:
     """One row per part of a statement and access, by part and within it by Kind.
 
-    A part is a statement, or one tile of a statement whose tiles are judged apart: `first_parts`, `tile_counts` by statement,
-    `part_offsets` of the rows. At places p of its runs an access begins at low + Σ slope·p + size·((turn + Σ turn
-    slope·p) mod modulus). `least` and `most`: the first byte that any of its `tiles` touches, and one past the last.
-    `counts` and `strides`: its normal form. `areas` is -1 on the chip. `peaks`: one past the last byte by place.
+    A part is a statement, or one tile of a statement whose tiles are judged apart: `first_parts`, `tile_counts` by
+    statement, `part_offsets` of the rows. At places p of its runs an access begins at low + Σ slope·p + size·((turn + Σ
+    turn slope·p) mod modulus). `least` and `most`: the first byte that any of its `tiles` touches, and one past the
+    last. `counts` and `strides`: its normal form. `areas` is -1 on the chip. `peaks`: one past the last byte by place.
     """
 
     first_parts: Ints
@@ -227,11 +227,11 @@ class _Statements:
     def _checked(self, window: Window) -> CheckedProgram:
         """The commands at some tiles, each fit by itself."""
         program, limits = self.instances.program(window, self.limits), self.limits
-        many = max(limits.commands, len(window))
-        entries = max(limits.clock_entries, (len(window) + 1) * len(program.queues))
+        # what limits count are statements and all their commands, not the tiles that are looked at
+        most = max(len(window) * (len(program.queues) + 1), limits.clock_entries)
+        limits = replace(limits, commands=most, clock_entries=most, touched_bytes=FAR)
         try:
-            # statements are counted, not the tiles at which they are judged
-            found = check(program, replace(limits, commands=many, clock_entries=entries), self.shared)
+            found = check(program, limits, self.shared)
         except ProgramError as error:
             raise self.instances.at(error, window) from None
         np.maximum.at(self.peaks, found.accesses.places, found.accesses.highs)
@@ -351,7 +351,8 @@ class _Statements:
         stop = np.searchsorted(owners[results], owners[operands], side="right")
         pairs = np.repeat(operands, stop - first)
         others = results[
-            np.arange(len(pairs)) - np.repeat(np.cumsum(stop - first) - (stop - first), stop - first)
+            np.arange(len(pairs))
+            - np.repeat(np.cumsum(stop - first) - (stop - first), stop - first)
             + np.repeat(first, stop - first)
         ]
         normal = accesses.normal
@@ -657,9 +658,7 @@ def _nest(counts: Ints, strides: Ints, runs: Ints) -> Shapes:
     return Shapes(counts=counts, strides=strides, runs=runs, is_nested=is_nested)
 
 
-@compiled(
-    "int64[:, ::1](int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1])"
-)
+@compiled("int64[:, ::1](int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1])")
 def extreme_tiles(slopes: Any, moduli: Any, sizes: Any, turns: Any, turn_slopes: Any, counts: Any) -> Any:
     """The places at which Σ slope·p + size·((turn + Σ turn slope·p) mod modulus) is least and greatest, two by two.
 

@@ -25,7 +25,7 @@ KINDS = (
 )
 
 
-def mutant(looped: LoopedProgram, kind: str, random: np.random.Generator) -> LoopedProgram | None:
+def changed(looped: LoopedProgram, kind: str, random: np.random.Generator) -> LoopedProgram | None:
     """The program with one number changed; None where it has none of the kind."""
 
     def pick(values: Any) -> Any:
