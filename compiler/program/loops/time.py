@@ -16,7 +16,7 @@ import numpy as np
 from compiler.errors import InternalError
 from compiler.profile.schema import Profile
 from compiler.program.loops.loops import LoopedProgram
-from compiler.program.loops.recurrence import states_of
+from compiler.program.loops.time_recurrence import states_of
 from compiler.program.loops.walk import NEVER, Walk, cursors_of, instances_of, walk_of
 from compiler.program.program import Opcode
 from compiler.program.timing.demands import Demands, demands_of

@@ -10,7 +10,7 @@ begin. Ties have one order: at a tick all that ends ends first, in the order of 
 choice depends on nothing that another one does at that tick, begins what has been prepared, and issues, of its streams'
 next commands that are ready, the one of least urgency, of equal ones the first in the program.
 
-Programs loop; one without loops is one iteration. What repeats is jumped over (`loops/recurrence.py`).
+Programs loop; one without loops is one iteration. What repeats is jumped over (`loops/time_recurrence.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from compiler.machine_code import compiled, types_of
-from compiler.program.loops.recurrence import States, enter_iteration
+from compiler.program.loops.time_recurrence import States, enter_iteration
 from compiler.program.loops.walk import NEVER, NONE, Cursors, Walk, advance
 from compiler.program.timing.engine_state import (
     BEHIND,
