@@ -32,7 +32,7 @@ from tests.spike.order import looped
 
 # Seeds of random groups; about half of them fit and are what the spike lowers.
 _MANY: Final = range(600)
-_SOME: Final = range(24)
+_SOME: Final = range(10)
 
 
 @cache
