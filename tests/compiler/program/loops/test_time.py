@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 
 from compiler.errors import InternalError, LimitError
+from compiler.fusion.candidate import SegmentCompilers
+from compiler.fusion.fuse import FuseSegments
+from compiler.options import Options
+from compiler.profile.load import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.program.loops.loops import LoopedProgram, unrolled
 from compiler.program.loops.time import Commands, LoopedTime, time_of, time_under
@@ -20,9 +24,13 @@ from compiler.program.timing.demands import demands_of
 from compiler.program.timing.levels import moved_by
 from compiler.program.timing.ticks import Ints
 from compiler.program.timing.timeline import timeline_of
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.price import group_of
 from tests.compiler.program.loops.appended import appended
 from tests.compiler.program.loops.arbitrary_loops import arbitrary_loops
 from tests.compiler.program.loops.expander import expanded
+from tests.models import import_graph, partition_of
+from tests.networks import NETWORKS
 from tests.spike.actions import FlatActions, UnsupportedError
 from tests.spike.halos import HaloActions
 from tests.spike.halos import network as halo_network
@@ -138,8 +146,22 @@ def test_halos_both_ways_take_the_ticks_of_their_expanded_program() -> None:
 def test_mc_cnn_takes_the_ticks_of_its_expanded_program() -> None:
     """N-6 on a small map: pieces inside tiles, under an SRAM."""
     actions, _ = mc_cnn_actions(120, 72, {"W": 60, "H": 24})
-    time = check(looped_program_of(looped(actions)), actions.group.profile)
-    assert time.jumped[0] > 0
+    check(looped_program_of(looped(actions)), actions.group.profile)
+
+
+@pytest.mark.slow
+def test_groups_of_mobilenet_take_the_ticks_of_their_expanded_programs() -> None:
+    profile, options = builtin_profile("edge4"), Options()
+    partitioned = partition_of(import_graph(NETWORKS["mobilenet_v1"]().SerializeToString()), profile, options)
+    fused = FuseSegments(options=options, compilers=SegmentCompilers(profile, options)).run(partitioned)
+    groups = [group for segment in fused.segments for group in segment.groups]
+    times = []
+    for number in (0, 5, 7, 11):
+        planned = groups[number]
+        found = group_of(GroupGeometry(fused.facts, planned.ops), profile, planned.choice.tiling)
+        actions = FlatActions(fused.facts, found, handed_out(fused.facts, planned.ops))
+        times.append(check(looped_program_of(looped(actions)), profile))
+    assert all(time.jumped[0] > 0 for time in times)
 
 
 def without_loops(case: tuple[LoopedProgram, Profile]) -> tuple[Program, Profile]:
