@@ -99,7 +99,10 @@ class _StampedCache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._cache_file._source_stamp = _stamp_of(function)
+        stored: Any = self._cache_file
+        stored._source_stamp = _stamp_of(function)
+        # told before anything is unpickled: of an older version it may name types that are no more
+        stored._version = f"{stored._version} {stored._source_stamp}"
 
 
 def _stamp_of(function: Callable[..., Any]) -> tuple[str, ...]:

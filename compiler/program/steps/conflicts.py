@@ -87,7 +87,7 @@ def distances_of(groups: Sequence[Cells], regions: Sequence[tuple[int, int]]) ->
         local = np.argsort(order)[number].ravel()
         firsts, groups = (mine["address"] - low) // word, group_of[names[order]]
         given = (local, mine["iteration"], mine["is_write"], firsts, mine["counts"], mine["strides"])
-        columns = [np.ascontiguousarray(its) for its in given]
+        columns: list[Any] = [np.ascontiguousarray(its) for its in given]
         key = b"".join(its.tobytes() for its in (*columns, groups)) + f"{word} {size}".encode()
         found_here = known.get(key)
         if found_here is None:

@@ -12,7 +12,7 @@ from compiler.program.decode import Decoders
 from compiler.program.emitter import Machine, machine_of
 from compiler.program.flat import FlatLowering
 from compiler.program.group import GroupLowering
-from compiler.program.loops.loops import LoopedProgram, unrolled
+from compiler.program.loops.loops import LoopedProgram
 from compiler.program.nested import NestedLowering
 from compiler.program.program import Program, Resident, Role, Rows, Step
 from compiler.program.residents import place_residents, resident_parts
@@ -140,8 +140,3 @@ class SegmentSteps:
             phases = phases_of(first, program, self._profile, is_urgent=is_urgent)
             found.append({node: phases.get(node, 0.0) for node in nodes})
         return found
-
-
-def without_loops(program: Program) -> LoopedProgram:
-    """A program whose commands are done once each."""
-    return LoopedProgram(program=program, loops=unrolled(len(program.commands), len(program.waits)))

@@ -128,7 +128,7 @@ def test_programs_without_loops_are_judged_alike() -> None:
         if seed >= 16:
             program = mutate(program, np.random.default_rng(seed))
         program = _sorted_waits(program)
-        counts[judged(LoopedProgram.without_loops(program), program, limits=LIMITS)[0]] += 1
+        counts[judged(LoopedProgram.of(program), program, limits=LIMITS)[0]] += 1
     assert min(counts["safe"], counts["refused"]) > 30
 
 

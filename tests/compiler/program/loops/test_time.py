@@ -11,10 +11,17 @@ import numpy as np
 import pytest
 
 from compiler.errors import InternalError, LimitError
+from compiler.fusion.candidate import SegmentCompilers
+from compiler.fusion.fuse import FuseSegments
+from compiler.options import Options
+from compiler.profile.load import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.program.loops.loops import LoopedProgram, unrolled
 from compiler.program.loops.time import Commands, LoopedTime, time_of, time_under
+from compiler.program.lower import handed_out
 from compiler.program.program import Program
+from compiler.program.segment import PlannedGroup
+from compiler.program.steps.segment import SegmentSteps
 from compiler.program.timing.demands import demands_of
 from compiler.program.timing.levels import moved_by
 from compiler.program.timing.ticks import Ints
@@ -23,10 +30,12 @@ from tests.compiler.program.loops.appended import appended
 from tests.compiler.program.loops.arbitrary_loops import arbitrary_loops
 from tests.compiler.program.loops.expander import expanded
 from tests.compiler.program.loops.groups import LONG, looped_group, mc_cnn
+from tests.models import import_graph, partition_of
+from tests.networks import NETWORKS
 
 # Seeds of random groups; most of them fit.
 _MANY: Final = range(600)
-_SOME: Final = range(24)
+_SOME: Final = range(10)
 
 
 @cache
@@ -118,8 +127,21 @@ def test_many_nests_one_after_another_take_the_ticks_of_their_expanded_programs(
 @pytest.mark.slow
 def test_mc_cnn_takes_the_ticks_of_its_expanded_program() -> None:
     """N-6 on a small map: pieces inside tiles, under an SRAM."""
-    time = check(*mc_cnn(120, 72, {"W": 60, "H": 24}))
-    assert time.jumped[0] > 0
+    check(*mc_cnn(120, 72, {"W": 60, "H": 24}))
+
+
+@pytest.mark.slow
+def test_groups_of_mobilenet_take_the_ticks_of_their_expanded_programs() -> None:
+    profile, options = builtin_profile("edge4"), Options()
+    partitioned = partition_of(import_graph(NETWORKS["mobilenet_v1"]().SerializeToString()), profile, options)
+    fused = FuseSegments(options=options, compilers=SegmentCompilers(profile, options)).run(partitioned)
+    groups = [group for segment in fused.segments for group in segment.groups]
+    times = []
+    for number in (0, 5, 7, 11):
+        planned = [PlannedGroup(name="g", ops=groups[number].ops, tiling=groups[number].choice.tiling)]
+        steps = SegmentSteps(fused.facts, profile, "g", planned, handed_out(fused.facts, planned[0].ops))
+        times.append(check(steps.lowered(lambda looped: time_of(looped, profile).ticks), profile))
+    assert all(time.jumped[0] > 0 for time in times)
 
 
 def without_loops(case: tuple[LoopedProgram, Profile]) -> tuple[Program, Profile]:
