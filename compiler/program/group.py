@@ -191,9 +191,9 @@ class GroupLowering(SharedLowering):
     def turn(self, number: int, at: At) -> int:
         """Whose turn it is to load or send first what several need: step `number` of an iteration, at its counters.
 
-        It moves on with the step, and by as many as share out what is loaded with the innermost counter.
+        It moves on with the step, and by as many as share out what is loaded with the innermost counters.
         """
-        return number + self.sharing * self._innermost(at)
+        return number + self.sharing * (self._innermost(at) + sum(at[1:]))
 
     def _innermost(self, at: At) -> int:
         unit, index = self.rounds[at[0]][0]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # With less room than this beside a group's buffers, weights come from DRAM to a core, and from there to the others.
 _LEAST_SPARE: Final = 4096
+# In how many places what passes the SRAM takes turns: a loop whose period is longer is no loop (SCHED-2).
+_PASSING_PLACES: Final = 4
 
 
 class PassingWeights(WeightBoxes):
@@ -34,7 +36,7 @@ class PassingWeights(WeightBoxes):
         self._lines: list[Slot] = []
         # beside the group's buffers: slots by unit, address and size, and where operands pass
         self._places: dict[tuple[int, int, int], Slot] = {}
-        self._operand_places: dict[tuple[int, int], tuple[int, int, int | None]] | None = None
+        self._operand_places: dict[tuple[int, int], tuple[int, int, int, int]] | None = None
 
     @property
     def unit_level(self) -> Level | None:
@@ -132,35 +134,34 @@ class PassingWeights(WeightBoxes):
         return found
 
     def _passing_address(self, level: Level, step: int, operand: Operand, size_bytes: int, use: int) -> int:
-        """Where one operand passes beside the group's buffers: a place of its own, or two in turn, by the use.
+        """Where one operand passes beside the group's buffers: in places of its own that take turns, by the use."""
+        begin, size, skip, count = self._passing_places(level)[step, operand.number]
+        # portions of a box that exceeds the room may exceed its place: they lie at the begin
+        return begin + use % count * skip if size_bytes <= size else self.lowering.twins(level).begin
 
-        The places lie one after another; where they do not all have room, they begin anew and share it.
+    def _passing_places(self, level: Level) -> dict[tuple[int, int], tuple[int, int, int, int]]:
+        """By step and operand: the address of its first place, its bytes, how far it is to the next one, and how many.
+
+        The places of one step after the other fill the room, and begin anew where it ends: nothing keeps the first
+        ones of a step waiting for the last ones of the step before.
         """
-        space, places = self.lowering.twins(level), self._passing_places(level)
-        at, room, second = places[step, operand.number]
-        if use % 2 and second is not None:
-            at = second
-        # parts of a box that exceeds the room are smaller than its place, or lie at the begin
-        return at if size_bytes <= room else space.begin
-
-    def _passing_places(self, level: Level) -> dict[tuple[int, int], tuple[int, int, int | None]]:
-        """By step and operand: the address where it passes, the bytes there, and the address of a second place."""
         if self._operand_places is None:
             space, cores = self.lowering.twins(level), self.lowering.units * self.lowering.configuration.cores
-            sizes = {
-                (step, operand.number): align_to_line(min(size, space.left_bytes))
-                for step in range(len(self._constants))
-                if self._passes_spare(step, 0, cores) or self._passes_spare(step, 0, 1)
-                for operand, size in self._most_that_passes(step)
-            }
-            total = sum(sizes.values())
-            second = total if 2 * total <= space.left_bytes else None
             found, at = {}, space.begin
-            for key, size in sizes.items():
-                if at + size > space.end:
+            for step in range(len(self._constants)):
+                if not (self._passes_spare(step, 0, cores) or self._passes_spare(step, 0, 1)):
+                    continue
+                sizes = [(o.number, min(align_to_line(s), space.left_bytes)) for o, s in self._most_that_passes(step)]
+                skip = min(sum(size for _, size in sizes), space.left_bytes)
+                count = max(1, min(_PASSING_PLACES, space.left_bytes // max(1, skip)))
+                if at + count * skip > space.end:
                     at = space.begin
-                found[key] = (at, min(size, space.end - at), None if second is None else at + second)
-                at += size
+                end = at + skip
+                for number, size in sizes:
+                    begin = min(at, end - size) if size <= skip else at
+                    found[step, number] = (begin, size, skip, count)
+                    at = begin + size
+                at = end + (count - 1) * skip
             self._operand_places = found
         return self._operand_places
 
