@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -15,15 +17,26 @@ from compiler.program.slots import Slot
 from compiler.program.twins import align_to_line
 from compiler.program.weight_boxes import WeightBoxes
 from compiler.tiling.memory import PASSING, PASSING_LINE, WEIGHTS
-from compiler.tiling.tile import WeightHome
+from compiler.units import ceil_div
 
 if TYPE_CHECKING:
     from compiler.program.group import GroupLowering
 
 # With less room than this beside a group's buffers, weights come from DRAM to a core, and from there to the others.
 _LEAST_SPARE: Final = 4096
-# In how many places what passes the SRAM takes turns: a loop whose period is longer is no loop (SCHED-2).
-_PASSING_PLACES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Equal places through which a step's weights pass, the first one to be used, and where operands lie in a place.
+
+    `offsets`: by operand, with the bytes there.
+    """
+
+    place_bytes: int
+    count: int
+    first: int
+    offsets: Mapping[int, tuple[int, int]]
 
 
 class PassingWeights(WeightBoxes):
@@ -34,9 +47,9 @@ class PassingWeights(WeightBoxes):
         self.profile = lowering.profile
         self._unit_slots: dict[tuple[int, int], Slot] = {}
         self._lines: list[Slot] = []
-        # beside the group's buffers: slots by unit, address and size, and where operands pass
+        # beside the group's buffers: slots by unit, address and size, and how they take turns
         self._places: dict[tuple[int, int, int], Slot] = {}
-        self._operand_places: dict[tuple[int, int], tuple[int, int, int, int]] | None = None
+        self._rings: dict[int, _Ring] | None = None
 
     @property
     def unit_level(self) -> Level | None:
@@ -134,47 +147,56 @@ class PassingWeights(WeightBoxes):
         return found
 
     def _passing_address(self, level: Level, step: int, operand: Operand, size_bytes: int, use: int) -> int:
-        """Where one operand passes beside the group's buffers: in places of its own that take turns, by the use."""
-        begin, size, skip, count = self._passing_places(level)[step, operand.number]
-        # portions of a box that exceeds the room may exceed its place: they lie at the begin
-        return begin + use % count * skip if size_bytes <= size else self.lowering.twins(level).begin
+        """Where an operand passes beside the group's buffers: the places of its step take turns, by the use."""
+        space, ring = self.lowering.twins(level), self._passing_rings(level)[step]
+        begin, size = ring.offsets[operand.number]
+        # portions of a box that exceeds the room may exceed their place: they lie at the begin
+        at = (ring.first + use) % ring.count * ring.place_bytes + begin
+        return space.begin + (at if size_bytes <= size else 0)
 
-    def _passing_places(self, level: Level) -> dict[tuple[int, int], tuple[int, int, int, int]]:
-        """By step and operand: the address of its first place, its bytes, how far it is to the next one, and how many.
+    def _passing_rings(self, level: Level) -> dict[int, _Ring]:
+        """By step the free part of the SRAM as equal places, each for all that one use needs.
 
-        The places of one step after the other fill the room, and begin anew where it ends: nothing keeps the first
-        ones of a step waiting for the last ones of the step before.
+        A step begins where the one before it ends, so that nothing keeps its first uses waiting for those.
         """
-        if self._operand_places is None:
+        if self._rings is None:
             space, cores = self.lowering.twins(level), self.lowering.units * self.lowering.configuration.cores
-            found, at = {}, space.begin
-            for step in range(len(self._constants)):
+            found, room, end = {}, space.left_bytes, 0
+            for step, weights in enumerate(self.group.weights):
                 if not (self._passes_spare(step, 0, cores) or self._passes_spare(step, 0, 1)):
                     continue
-                sizes = [(o.number, min(align_to_line(s), space.left_bytes)) for o, s in self._most_that_passes(step)]
-                skip = min(sum(size for _, size in sizes), space.left_bytes)
-                count = max(1, min(_PASSING_PLACES, space.left_bytes // max(1, skip)))
-                if at + count * skip > space.end:
-                    at = space.begin
-                end = at + skip
-                for number, size in sizes:
-                    begin = min(at, end - size) if size <= skip else at
-                    found[step, number] = (begin, size, skip, count)
-                    at = begin + size
-                at = end + (count - 1) * skip
-            self._operand_places = found
-        return self._operand_places
+                offsets: dict[int, tuple[int, int]] = {}
+                largest = 1
+                at = 0
+                for operand, most in self._most_that_passes(step):
+                    size = min(align_to_line(most), room)
+                    at = at if at + size <= room else 0
+                    offsets[operand.number] = (at, size)
+                    at += size
+                    largest = max(largest, at)
+                count = max(1, room // largest)
+                first = ceil_div(end, largest) % count
+                found[step] = _Ring(largest, count, first, offsets)
+                if self._constants[step]:
+                    # as many slices as there are, or parts of the channels, each for cores of its own
+                    end = (first + weights.slices * self.group.channel_parts) % count * largest
+            self._rings = found
+        return self._rings
 
     def _most_that_passes(self, step: int) -> list[tuple[Operand, int]]:
-        """An op's weights and address tables, with the most of each that comes at once."""
-        weights = self.group.weights[step]
-        home = self.group.homes[step]
-        most = (weights.core_bytes if home is WeightHome.CORE else weights.staged_core_bytes) - weights.table_bytes
-        found = []
-        for operand in (*self._tables[step], *self._constants[step]):
-            size = prod(self._shape(operand)) * self.lowering.element(operand.tensor)
-            found.append((operand, size if operand in self._tables[step] else min(size, most)))
+        """An op's weights and address tables, with the bytes of each that come at once."""
+        op, found = self.group.geometry.ops[step], [(o, self._bytes_of(o, self._shape(o))) for o in self._tables[step]]
+        low, high = self.slices(step, (0, self.group.channels_of_core(op)))[0]
+        extent = self.group.geometry.summed_extent
+        is_parted = self.group.input_parts > 1 and op is self.group.geometry.product
+        # what is added to the sums comes with the last part of them
+        summed = (extent - ceil_div(extent, self.group.input_parts), extent) if is_parted else None
+        for operand, box in self.boxes(step, (low, high), summed):
+            found.append((operand, self._bytes_of(operand, lengths(box))))
         return found
+
+    def _bytes_of(self, operand: Operand, sides: tuple[int, ...]) -> int:
+        return prod(sides) * self.lowering.element(operand.tensor)
 
     def _held(self, slot: Slot, address: int, operand: Operand, box: Box) -> Held:
         sides = lengths(box)
