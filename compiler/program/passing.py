@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from compiler.errors import LimitError
 from compiler.ir.layout import strides_of
+from compiler.ops.op_facts import OpFacts
 from compiler.ops.slab import lengths
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held
@@ -178,15 +179,16 @@ class PassingWeights(WeightBoxes):
                 first = ceil_div(end, largest) % count
                 found[step] = _Ring(largest, count, first, offsets)
                 if self._constants[step]:
-                    # as many slices as there are, or parts of the channels, each for cores of its own
-                    end = (first + weights.slices * self.group.channel_parts) % count * largest
+                    end = (first + weights.slices * self._channel_pieces(step)) % count * largest
             self._rings = found
         return self._rings
 
     def _most_that_passes(self, step: int) -> list[tuple[Operand, int]]:
         """An op's weights and address tables, with the bytes of each that come at once."""
         op, found = self.group.geometry.ops[step], [(o, self._bytes_of(o, self._shape(o))) for o in self._tables[step]]
-        low, high = self.slices(step, (0, self.group.channels_of_core(op)))[0]
+        low, high = self.slices(
+            step, (0, ceil_div(self._channels_of(op), self.group.slices * self.group.channel_parts))
+        )[0]
         extent = self.group.geometry.summed_extent
         is_parted = self.group.input_parts > 1 and op is self.group.geometry.product
         # what is added to the sums comes with the last part of them
@@ -194,6 +196,16 @@ class PassingWeights(WeightBoxes):
         for operand, box in self.boxes(step, (low, high), summed):
             found.append((operand, self._bytes_of(operand, lengths(box))))
         return found
+
+    def _channels_of(self, op: OpFacts) -> int:
+        return 1 if op.channel_axis is None else self.lowering.tensors[op.output].shape[op.channel_axis]
+
+    def _channel_pieces(self, step: int) -> int:
+        """In how many parts of its channels an op is worked on in a round: cores have their own, and so have pieces."""
+        op, stage = self.group.geometry.ops[step], self.group.stage_of[step]
+        if stage is None or op.channel_axis is None:
+            return self.group.channel_parts
+        return ceil_div(self._channels_of(op), max(1, stage[1].extents[op.channel_axis]))
 
     def _bytes_of(self, operand: Operand, sides: tuple[int, ...]) -> int:
         return prod(sides) * self.lowering.element(operand.tensor)
