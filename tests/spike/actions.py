@@ -16,7 +16,7 @@ from compiler.ops.slab import lengths
 from compiler.program.context import Context
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Held, Machine, is_empty, machine_of
-from compiler.program.flat import FlatLowering
+from compiler.program.flat import FlatLowering, _Entry
 from compiler.program.moves import moves_of
 from compiler.program.program import OUTPUT, Opcode
 from compiler.program.rounds import Job
@@ -169,24 +169,6 @@ class Unit:
         return tuple(found)
 
 
-class _Buffers:
-    """Which of two buffers a tile uses: by its number (stands in for what lowering notes as it goes)."""
-
-    def __init__(self, actions: FlatActions) -> None:
-        self._actions = actions
-
-    def get(self, key: tuple[int, str, tuple[int, ...]], default: int = 0) -> int:
-        unit, root, index = key
-        turns = self._actions.turns_of(root)
-        if turns is None:
-            return default
-        _, coefficients, _ = self._actions.tile_ring(unit, root)
-        axes = [a for a in range(len(coefficients)) if len(index) == len(coefficients) or a != self._actions.channels]
-        firsts = self._actions.units[unit].firsts
-        total = sum(coefficients[a] * (i - firsts[a]) for a, i in zip(axes, index, strict=True))
-        return turns[total % len(turns)]
-
-
 class FlatActions:
     """One group of a chip without SRAM: its cores' tiles, and what each family does with the tiles of a round."""
 
@@ -211,7 +193,7 @@ class FlatActions:
         self.channels = self.axes.index("C") if "C" in self.axes else -1
         self.rounds: list[list[Job]] = lowering.rounds
         self.units = self._units()
-        lowering._turns = _Buffers(self)  # type: ignore[assignment]
+        lowering.emitter = self.recorder  # type: ignore[assignment]
         lowering.weights.emitter = self.recorder  # type: ignore[assignment]
         self._enter_rings()
         self._known: dict[tuple[int, int], list[Action]] = {}
@@ -284,7 +266,7 @@ class FlatActions:
     def contents(self, step: int, unit: int, index: Mapping[str, int]) -> list[tuple[tuple[int, int], Box]]:
         """The slices of its channels in which an op makes a tile: channels and box of each."""
         lowering, op = self.lowering, self.lowering.geometry.ops[step]
-        held = lowering.tile(op.output, unit, index, 0)
+        held = lowering.tile(op.output, unit, index)
         if held is None or not lowering.first_slice(op.output, index):
             return []
         box = lowering.unit_part(op, unit, held.box)
@@ -327,7 +309,7 @@ class FlatActions:
         for name in lowering.geometry.inputs:
             add(f"bring {name}", lambda jobs, name=name: self._bring(name, jobs), ahead=True)  # type: ignore[misc]
         for name in lowering.geometry.inputs:
-            add(f"send {name}", each(lambda u, i, name=name: lowering.pass_on(name, u, i, 0)))  # type: ignore[misc]
+            add(f"send {name}", each(lambda u, i, name=name: lowering.pass_on(name, u, i)))  # type: ignore[misc]
         for step, op in enumerate(lowering.geometry.ops):
             weights = _WeightsPlan(self, step)
             if weights.has_tables:
@@ -339,15 +321,16 @@ class FlatActions:
                     add(f"weights {step}.{part}", bring, before=weights.stays, ahead=not weights.stays)
                 add(f"op {step}.{part}", lambda jobs, w=weights, part=part: w.compute(jobs, part))  # type: ignore[misc]
             share = each(
-                lambda u, i, step=step, op=op: lowering.share_channels(step, op, u, i, 0, "link")  # type: ignore[misc]
+                lambda u, i, step=step, op=op: lowering.share_channels(step, op, "link", u, i)  # type: ignore[misc]
             )
             add(f"share {step}", share)
-            add(f"send {op.output}", each(lambda u, i, op=op: lowering.pass_on(op.output, u, i, 0)))  # type: ignore[misc]
+            add(f"send {op.output}", each(lambda u, i, op=op: lowering.pass_on(op.output, u, i)))  # type: ignore[misc]
             for name in lowering.dying((step,)):
-                add(f"keep {name}", each(lambda u, i, name=name: lowering.keep(name, u, i, 0)))  # type: ignore[misc]
-        add("store", each(lambda u, i: lowering._store([(u, dict(i))], 0)))
+                add(f"keep {name}", each(lambda u, i, name=name: lowering.keep(name, u, i)))  # type: ignore[misc]
+        for name in lowering.geometry.outputs:
+            add(f"store {name}", lambda _, name=name: lowering._store(name, (self._number,)))  # type: ignore[misc]
         for name in lowering.geometry.inputs:
-            add(f"keep {name}", each(lambda u, i, name=name: lowering.keep(name, u, i, 0)))  # type: ignore[misc]
+            add(f"keep {name}", each(lambda u, i, name=name: lowering.keep(name, u, i)))  # type: ignore[misc]
         return found
 
     def at(self, family: Family, number: int) -> list[Action]:
@@ -358,7 +341,8 @@ class FlatActions:
         found = self._known.get(key)
         if found is None:
             self.recorder.actions = []
-            self.lowering._loaders = family.number + self._sharing * self._turn(number)
+            self.recorder.step = 0
+            self._number, self.dealt = number, family.number + self._sharing * self._turn(number)
             jobs = (
                 self.rounds[number]
                 if number >= 0
@@ -388,17 +372,17 @@ class FlatActions:
 
     def _bring(self, name: str, jobs: list[Job]) -> None:
         lowering = self.lowering
-        self.recorder.step = lowering.step_of[lowering._first_reader(name)]
+        self.recorder.step = lowering.step_of[lowering._first_reader(name).index]
         wanted: dict[Box, tuple[list[Held], list[int]]] = {}
         for unit, index in jobs:
-            held = lowering.tile(name, unit, index, 0) if lowering.first_slice(name, index) else None
+            held = lowering.tile(name, unit, index) if lowering.first_slice(name, index) else None
             if held is not None:
                 targets, units = wanted.setdefault(held.box, ([], []))
                 targets.append(held)
                 units.append(unit)
         region = self.context.region(name)
         for box, (targets, units) in wanted.items():
-            lowering.deliver(region, targets, units, box, lowering.element(name))
+            lowering.deliver(region, targets, units, box, lowering.element(name), self.dealt)
 
 
 class _WeightsPlan:
@@ -472,7 +456,7 @@ class _WeightsPlan:
                 if (operand.tensor, box) not in brought:
                     brought.add((operand.tensor, box))
                     targets = {(unit, 0): self._bound(unit, slot, content)[number][1] for unit in units}
-                    self.weights._bring(self.step, operand, box, targets)
+                    self.weights._bring(self.step, operand, box, targets, None, 0, self.actions.dealt + number)
 
     def bring_tables(self, jobs: list[Job]) -> None:
         """Bring the op's address tables."""
@@ -482,10 +466,12 @@ class _WeightsPlan:
             targets = {
                 (unit, 0): self.weights._tables_in(self.step, slots[self.step, unit, 0])[number][1] for unit, _ in jobs
             }
-            self.weights._bring(self.step, operand, next(iter(targets.values())).box, targets)
+            its = next(iter(targets.values())).box
+            self.weights._bring(self.step, operand, its, targets, None, 0, self.actions.dealt + number)
 
     def compute(self, jobs: list[Job], part: int) -> None:
         """The calls that make one slice of the tiles of a round."""
+        self.actions.recorder.step = self.lowering.step_of[self.op.index]
         for unit, index in jobs:
             found = self.actions.contents(self.step, unit, index)
             if part >= len(found):
@@ -499,6 +485,6 @@ class _WeightsPlan:
                 held = self._bound(unit, self.slot(unit, index, stays, part), stays)
                 wanted = {operand.number: its for operand, its in self.weights.boxes(self.step, channels, None)}
                 bound += [(number, its.part(wanted[number])) for number, its in held]
-            target = self.lowering.tile(self.op.output, unit, index, 0)
+            target = self.lowering.tile(self.op.output, unit, index)
             assert target is not None
-            self.lowering._call(self.op, unit, index, box, target, bound, 0)
+            self.lowering._call(self.op, _Entry(unit, index, target, box, channels), box, bound)

@@ -1,14 +1,13 @@
 """The measures of issue 26 for the spike, `python -m tests.spike.measure` and one of these:
 
-`groups 300 4` (groups, mutants of each), `network mobilenet_v1` (and numbers of groups), `mc_cnn 480 120 60 24`
-(extents, tile), `halos 16 48` (cores, images), `folds`.
+`groups 300 4` (groups, mutants of each), `network mobilenet_v1` (and numbers of groups),
+`halos 16 48` (cores, images), `folds`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter, process_time
 from typing import Any
@@ -16,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import LimitError
-from compiler.frontend.precision import SetPrecision
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments
 from compiler.ops.op_facts import graph_facts
-from compiler.options import Options, parse_options
+from compiler.options import Options
 from compiler.profile.load import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.program.errors import ProgramError
@@ -33,11 +31,9 @@ from compiler.tiling.placement import Placement
 from compiler.tiling.price import group_of
 from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
-from tests.bench.prices import pinned
 from tests.compiler.program.lowered import Lowered, Network, chip, fits, group, lower
 from tests.models import Model, import_graph, partition_of
 from tests.networks import NETWORKS
-from tests.networks import _chain as chain
 from tests.spike.actions import FlatActions, UnsupportedError
 from tests.spike.compare import differences
 from tests.spike.expand import corners_of, firsts_of, program_of
@@ -46,8 +42,7 @@ from tests.spike.halos import HaloActions
 from tests.spike.halos import network as halo_network
 from tests.spike.order import looped
 from tests.spike.proof import RefusedError, mutants, prove
-from tests.spike.staged import StagedActions
-from tests.spike.statements import Looped, over_cores, statements_of
+from tests.spike.statements import Looped, over_cores
 from tests.spike.ticks import expanded_ticks, looped_ticks
 
 # Loops of so many iterations should be jumped over (issue 26).
@@ -257,35 +252,6 @@ def report(head: str, actions: FlatActions, profile: Profile, today: Timeline) -
     return today.cycles, cycles
 
 
-def mc_cnn_actions(width: int, height: int, tile: dict[str, int]) -> tuple[StagedActions, Callable[[], Timeline]]:
-    """MC-CNN with a last map of these extents on metaproto-df, under a pinned tile; how to get today's program."""
-    profile = builtin_profile("metaproto-df")
-    model = chain("mc_cnn", 1, ((64, 3),) * 4, height, width)
-    schedule = pinned(model, tile, {"H": "cached", "W": "cached"})
-    options = parse_options({"schedule": schedule, "precision": "int8", "objective": "energy"})
-    graph = SetPrecision(precision="int8").run(import_graph(model.SerializeToString()))
-    compilers = SegmentCompilers(profile, options)
-    fused = FuseSegments(options=options, compilers=compilers).run(partition_of(graph, profile, options))
-    (planned,) = fused.segments[0].groups
-    outputs, tiling = handed_out(fused.facts, planned.ops), planned.choice.tiling
-    its = [PlannedGroup(name="g", ops=planned.ops, tiling=tiling)]
-    found = group_of(GroupGeometry(fused.facts, planned.ops), profile, tiling)
-    actions = StagedActions(fused.facts, found, outputs)
-    return actions, lambda: lower_segment(fused.facts, profile, "s", its, outputs)
-
-
-def mc_cnn(width: int, height: int, tile: dict[str, int]) -> None:
-    """Measure it; of large maps the statements alone."""
-    actions, today = mc_cnn_actions(width, height, tile)
-    head = f"mc_cnn {width}x{height} tile {tile}"
-    if len(actions.rounds) > _EXPANDED_MAX:
-        loops = statements_of(actions)
-        count = sum(statement.tiles for statement in loops.statements)
-        print(head, "statements", len(loops.statements), "commands", count, "listed", loops.listed)
-        return
-    report(head, actions, actions.group.profile, today())
-
-
 def halos(cores: int, images: int) -> None:
     """Measure halos that pass both ways between cores, image after image; values are compared too."""
     net = halo_network(images, 4 * cores)
@@ -325,9 +291,6 @@ if __name__ == "__main__":
             groups(*map(int, numbers))
         case "network":
             network(numbers[0], list(map(int, numbers[1:])))
-        case "mc_cnn":
-            w, h, across, down = map(int, numbers)
-            mc_cnn(w, h, {"W": across, "H": down})
         case "halos":
             halos(*map(int, numbers))
         case "folds":

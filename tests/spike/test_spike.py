@@ -8,11 +8,10 @@ import pytest
 from compiler.program.verify import verify
 from compiler.tiling.tile import HaloMode, Spread
 from tests.compiler.program.lowered import Lowered, chip, group, lower, pair
-from tests.spike.compare import differences
 from tests.spike.expand import firsts_of, program_of
 from tests.spike.fold import chain_of, expanded_figures, fold
 from tests.spike.halos import HaloActions, network
-from tests.spike.measure import mc_cnn_actions, measure
+from tests.spike.measure import measure
 from tests.spike.order import looped
 from tests.spike.proof import prove
 from tests.spike.statements import over_cores
@@ -48,18 +47,6 @@ def test_statements_of_halos_both_ways_do_not_depend_on_cores_or_iterations(imag
         assert prove(found).jumped > 0
         counts.append(over_cores(found))
     assert counts[0] == counts[1]
-
-
-@pytest.mark.slow
-def test_stages_under_an_sram_do_what_todays_program_does() -> None:
-    """PROG-5, PROG-6: MC-CNN (N-6) on a small map, three tiles of 83 pieces."""
-    actions, today = mc_cnn_actions(60, 72, {"W": 60, "H": 24})
-    found = looped(actions)
-    program, profile = program_of(found), actions.group.profile
-    verify(program, shared=profile.engines.shared)
-    assert differences(today().program, program) == []
-    assert expanded_ticks(program, profile).ticks == looped_ticks(found, firsts_of(found), profile).ticks
-    assert prove(found).jumped > 0
 
 
 def test_a_fold_has_the_bytes_and_the_work_of_the_commands() -> None:
