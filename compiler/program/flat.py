@@ -40,6 +40,7 @@ class FlatLowering(GroupLowering):
 
     def work(self) -> tuple[Step | Loop, ...]:
         """All ops of the group, one after another, each on all tiles of a round, slice by slice of its weights."""
+        self._known_entries: tuple[tuple[int, int], list[_Entry]] | None = None
         found: list[Step | Loop] = []
         for step, op in enumerate(self.geometry.ops):
             name = op.output
@@ -75,13 +76,16 @@ class FlatLowering(GroupLowering):
             held.slot.begin()
 
     def _entries(self, op: OpFacts, number: int) -> list[_Entry]:
-        """Who makes what of an op's result in a round."""
-        found = []
+        """Who makes what of an op's result in a round; the last answer is kept, for it is asked for slice by slice."""
+        if self._known_entries is not None and self._known_entries[0] == (op.index, number):
+            return self._known_entries[1]
+        found: list[_Entry] = []
         for unit, index, held in self._held(op, number):
             box = self.unit_part(op, unit, held.box)
             if not is_empty(box):
                 channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
                 found.append(_Entry(unit, index, held, box, channels))
+        self._known_entries = (op.index, number), found
         return found
 
     def _slice_count_of(self, step: int, op: OpFacts, at: At) -> int:

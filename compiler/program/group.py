@@ -195,10 +195,10 @@ class GroupLowering(SharedLowering):
     def turn(self, number: int, at: At) -> int:
         """Whose turn it is to load or send first what several need: step `number` of an iteration, at its counters.
 
-        It moves on with the step, and by as many as share out what is loaded with the innermost counter, as far as a
+        It moves on with the step, and by as many as share out what is loaded with the innermost counters, as far as a
         loop may take to do the same again (SCHED-2).
         """
-        return number + self.sharing * (self._innermost(at) % PERIOD_MAX)
+        return number + self.sharing * ((self._innermost(at) + sum(at[1:])) % PERIOD_MAX)
 
     def _innermost(self, at: At) -> int:
         unit, index = self.rounds[at[0]][0]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 from compiler.errors import LimitError
 from compiler.ir.layout import strides_of
+from compiler.ops.op_facts import OpFacts
 from compiler.ops.slab import lengths
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held
@@ -15,13 +18,26 @@ from compiler.program.slots import Slot
 from compiler.program.twins import align_to_line
 from compiler.program.weight_boxes import WeightBoxes
 from compiler.tiling.memory import PASSING, PASSING_LINE, WEIGHTS
-from compiler.tiling.tile import WeightHome
+from compiler.units import ceil_div
 
 if TYPE_CHECKING:
     from compiler.program.group import GroupLowering
 
 # With less room than this beside a group's buffers, weights come from DRAM to a core, and from there to the others.
 _LEAST_SPARE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Equal places through which a step's weights pass, the first one to be used, and where operands lie in a place.
+
+    `offsets`: by operand, with the bytes there.
+    """
+
+    place_bytes: int
+    count: int
+    first: int
+    offsets: Mapping[int, tuple[int, int]]
 
 
 class PassingWeights(WeightBoxes):
@@ -32,9 +48,9 @@ class PassingWeights(WeightBoxes):
         self.profile = lowering.profile
         self._unit_slots: dict[tuple[int, int], Slot] = {}
         self._lines: list[Slot] = []
-        # beside the group's buffers: slots by unit, address and size, and where operands pass
+        # beside the group's buffers: slots by unit, address and size, and how they take turns
         self._places: dict[tuple[int, int, int], Slot] = {}
-        self._operand_places: dict[tuple[int, int], tuple[int, int, int | None]] | None = None
+        self._rings: dict[int, _Ring] | None = None
 
     @property
     def unit_level(self) -> Level | None:
@@ -132,48 +148,67 @@ class PassingWeights(WeightBoxes):
         return found
 
     def _passing_address(self, level: Level, step: int, operand: Operand, size_bytes: int, use: int) -> int:
-        """Where one operand passes beside the group's buffers: a place of its own, or two in turn, by the use.
+        """Where an operand passes beside the group's buffers: the places of its step take turns, by the use."""
+        space, ring = self.lowering.twins(level), self._passing_rings(level)[step]
+        begin, size = ring.offsets[operand.number]
+        # portions of a box that exceeds the room may exceed their place: they lie at the begin
+        at = (ring.first + use) % ring.count * ring.place_bytes + begin
+        return space.begin + (at if size_bytes <= size else 0)
 
-        The places lie one after another; where they do not all have room, they begin anew and share it.
+    def _passing_rings(self, level: Level) -> dict[int, _Ring]:
+        """By step the free part of the SRAM as equal places, each for all that one use needs.
+
+        A step begins where the one before it ends, so that nothing keeps its first uses waiting for those.
         """
-        space, places = self.lowering.twins(level), self._passing_places(level)
-        at, room, second = places[step, operand.number]
-        if use % 2 and second is not None:
-            at = second
-        # parts of a box that exceeds the room are smaller than its place, or lie at the begin
-        return at if size_bytes <= room else space.begin
-
-    def _passing_places(self, level: Level) -> dict[tuple[int, int], tuple[int, int, int | None]]:
-        """By step and operand: the address where it passes, the bytes there, and the address of a second place."""
-        if self._operand_places is None:
+        if self._rings is None:
             space, cores = self.lowering.twins(level), self.lowering.units * self.lowering.configuration.cores
-            sizes = {
-                (step, operand.number): align_to_line(min(size, space.left_bytes))
-                for step in range(len(self._constants))
-                if self._passes_spare(step, 0, cores) or self._passes_spare(step, 0, 1)
-                for operand, size in self._most_that_passes(step)
-            }
-            total = sum(sizes.values())
-            second = total if 2 * total <= space.left_bytes else None
-            found, at = {}, space.begin
-            for key, size in sizes.items():
-                if at + size > space.end:
-                    at = space.begin
-                found[key] = (at, min(size, space.end - at), None if second is None else at + second)
-                at += size
-            self._operand_places = found
-        return self._operand_places
+            found, room, end = {}, space.left_bytes, 0
+            for step, weights in enumerate(self.group.weights):
+                if not (self._passes_spare(step, 0, cores) or self._passes_spare(step, 0, 1)):
+                    continue
+                offsets: dict[int, tuple[int, int]] = {}
+                largest = 1
+                at = 0
+                for operand, most in self._most_that_passes(step):
+                    size = min(align_to_line(most), room)
+                    at = at if at + size <= room else 0
+                    offsets[operand.number] = (at, size)
+                    at += size
+                    largest = max(largest, at)
+                count = max(1, room // largest)
+                first = ceil_div(end, largest) % count
+                found[step] = _Ring(largest, count, first, offsets)
+                if self._constants[step]:
+                    end = (first + weights.slices * self._channel_pieces(step)) % count * largest
+            self._rings = found
+        return self._rings
 
     def _most_that_passes(self, step: int) -> list[tuple[Operand, int]]:
-        """An op's weights and address tables, with the most of each that comes at once."""
-        weights = self.group.weights[step]
-        home = self.group.homes[step]
-        most = (weights.core_bytes if home is WeightHome.CORE else weights.staged_core_bytes) - weights.table_bytes
-        found = []
-        for operand in (*self._tables[step], *self._constants[step]):
-            size = prod(self._shape(operand)) * self.lowering.element(operand.tensor)
-            found.append((operand, size if operand in self._tables[step] else min(size, most)))
+        """An op's weights and address tables, with the bytes of each that come at once."""
+        op, found = self.group.geometry.ops[step], [(o, self._bytes_of(o, self._shape(o))) for o in self._tables[step]]
+        low, high = self.slices(
+            step, (0, ceil_div(self._channels_of(op), self.group.slices * self.group.channel_parts))
+        )[0]
+        extent = self.group.geometry.summed_extent
+        is_parted = self.group.input_parts > 1 and op is self.group.geometry.product
+        # what is added to the sums comes with the last part of them
+        summed = (extent - ceil_div(extent, self.group.input_parts), extent) if is_parted else None
+        for operand, box in self.boxes(step, (low, high), summed):
+            found.append((operand, self._bytes_of(operand, lengths(box))))
         return found
+
+    def _channels_of(self, op: OpFacts) -> int:
+        return 1 if op.channel_axis is None else self.lowering.tensors[op.output].shape[op.channel_axis]
+
+    def _channel_pieces(self, step: int) -> int:
+        """In how many parts of its channels an op is worked on in a round: cores have their own, and so have pieces."""
+        op, stage = self.group.geometry.ops[step], self.group.stage_of[step]
+        if stage is None or op.channel_axis is None:
+            return self.group.channel_parts
+        return ceil_div(self._channels_of(op), max(1, stage[1].extents[op.channel_axis]))
+
+    def _bytes_of(self, operand: Operand, sides: tuple[int, ...]) -> int:
+        return prod(sides) * self.lowering.element(operand.tensor)
 
     def _held(self, slot: Slot, address: int, operand: Operand, box: Box) -> Held:
         sides = lengths(box)

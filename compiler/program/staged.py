@@ -117,9 +117,11 @@ class StagedLowering(StageMemory):
                 found.append(self.step(f"address tables of {ops[0].output}", ops[0], tables))
             body: list[Step | Loop] = []
             for place, (step, op) in enumerate(zip(stage.steps, ops, strict=True)):
+                whole = partial(self._whole_weights, number, place, step)
+                body.append(self.step(f"weights of {op.output}", op, whole))
                 body.append(self.step(f"fetch for {op.output}", op, partial(self._fetch, number, place)))
                 slices = (
-                    self.step(f"weights of {op.output}", op, partial(self._weights, number, place, step)),
+                    self.step(f"slice of weights of {op.output}", op, partial(self._weights, number, place, step)),
                     self.step(f"make {op.output}", op, partial(self._make, number, place, step, op)),
                 )
                 count = partial(self._slice_count_of, number, place)
@@ -264,7 +266,17 @@ class StagedLowering(StageMemory):
         cores = sorted({entry.place for turn in self._turns(number, at[0]) for entry in turn.row})
         self.weights.bring_tables(step, at, cores)
 
+    def _whole_weights(self, number: int, place: int, step: int, at: At) -> None:
+        """The weights of an op that come at once for a turn: before what the pieces read."""
+        if len(self._turns(number, at[0])[at[1]].slices[place]) == 1:
+            self._bring_weights(number, place, step, (*at, 0))
+
     def _weights(self, number: int, place: int, step: int, at: At) -> None:
+        """A slice of the weights of an op of which several come for a turn."""
+        if len(self._turns(number, at[0])[at[1]].slices[place]) > 1:
+            self._bring_weights(number, place, step, at)
+
+    def _bring_weights(self, number: int, place: int, step: int, at: At) -> None:
         """The weights of an op, or a slice of them, to all cores that work with them from this turn on."""
         turn, part = self._turns(number, at[0])[at[1]], at[2]
         whole = turn.row[0].whole[place]

@@ -104,8 +104,9 @@ class GroupWeights(PassingWeights):
             self._fill_tables(step, self.lowering.working_cores, at)
         lasting = self._lasting_of(step)
         if lasting is not None:
-            for (content, turn), cores in lasting.brought.get(at[0], {}).items():
-                self._fill(step, cores, content, turn, None, at)
+            brought = lasting.brought.get(at[0], {})
+            for number, ((content, turn), cores) in enumerate(brought.items()):
+                self._fill(step, cores, content, turn, at, at[0] * len(brought) + number, number)
 
     def bring_passing(self, step: int, at: At, needs: Sequence[Need], use: int, *, tables: bool) -> None:
         """Bring what comes with every use of an op's weights to the cores that are about to work.
@@ -128,8 +129,9 @@ class GroupWeights(PassingWeights):
             if slots:  # weights without elements take no room
                 key = (self._content(step, need), use % len(slots))
                 wanted.setdefault(key, {})[need.core] = need
-        for (content, turn), its in wanted.items():
-            self._fill(step, list(its), content, turn, next(iter(its.values())), at, use)
+        for number, ((content, turn), its) in enumerate(wanted.items()):
+            need = next(iter(its.values()))
+            self._fill(step, list(its), content, turn, at, use * len(wanted) + number, number, need)
 
     def bring_tables(self, step: int, at: At, cores: list[Core], use: int = 0) -> None:
         """Bring an op's address tables to cores that are about to work, if they pass these."""
@@ -276,9 +278,21 @@ class GroupWeights(PassingWeights):
         return found
 
     def _fill(
-        self, step: int, cores: list[Core], content: Content, turn: int, need: Need | None, at: At, use: int = 0
+        self,
+        step: int,
+        cores: list[Core],
+        content: Content,
+        turn: int,
+        at: At,
+        use: int,
+        dealt: int,
+        need: Need | None = None,
     ) -> None:
-        """Bring boxes of an op's weights to a slot of each of these cores; `need`: of a use for which they come."""
+        """Bring boxes of an op's weights to a slot of each of these cores.
+
+        `use`: its number among all; `dealt`: how many contents come before it in the same step; `need`: of a use for
+        which they come.
+        """
         boxes = self.boxes(*content)
         bound = {core: self._bound(self._slots[step, *core][turn], content, boxes) for core in cores}
         for core in cores:
@@ -289,7 +303,8 @@ class GroupWeights(PassingWeights):
             if (operand.tensor, box) not in brought:
                 brought.add((operand.tensor, box))
                 targets = {core: bound[core][number][1] for core in cores}
-                self._bring(step, operand, box, targets, need, use, self._dealt(step, number, at))
+                its = self._dealt(step, dealt * len(filled) + number, at)
+                self._bring(step, operand, box, targets, need, use, its)
 
     def _bound(self, slot: Slot, content: Content, boxes: list[tuple[Operand, Box]]) -> Bound:
         """Where boxes of an op's weights lie in a core's slot, one after another."""
