@@ -26,9 +26,8 @@ from compiler.program.program import Level, Program
 from compiler.program.timing.energy import energy_by_level
 from compiler.program.timing.levels import gathered, moved_by
 from compiler.program.timing.stalls import stalls_of
-from compiler.program.timing.ticks import Ints, seconds_of, whole_cycles
+from compiler.program.timing.ticks import Flags, Ints, seconds_of, whole_cycles
 from compiler.program.timing.timeline import Timeline
-from compiler.program.timing.touches import Flags
 from compiler.simulator.compare import Comparison
 from compiler.simulator.rounding_amplification import Judged, Verdict
 from compiler.simulator.value_check import CheckedGraph, ValueCheck

@@ -6,5 +6,13 @@ Set-up runs it (`python -m compiler.kernels`); a worker imports it before it for
 from __future__ import annotations
 
 import compiler.fusion.kernels
+import compiler.program.loops.judge
+import compiler.program.loops.statement_accesses
+import compiler.program.loops.time_recurrence
+import compiler.program.loops.walk
+import compiler.program.steps.conflicts
+import compiler.program.timing.engine_state
 import compiler.program.timing.events
+import compiler.program.timing.heap
+import compiler.program.timing.shares
 import compiler.shapes.kernels  # noqa: F401 - imported for their machine code

@@ -8,29 +8,56 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Self
+from inspect import getfile
+from typing import Any, Self, get_type_hints
 
 import numba
+import numpy as np
 from numba.core import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, InTreeCacheLocator, NullCache
+from numba.core.dispatcher import Dispatcher
+from numpy.typing import NDArray
 
 
-def compiled(signature: str | None = None) -> Callable[[Callable[..., Any]], Any]:
+def compiled(signature: Any = None, *, allocates: bool = True) -> Callable[[Callable[..., Any]], Any]:
     """A decorator: the function in machine code for arguments of these types, loaded or else compiled at once.
 
-    Arguments of other types work too, but compile the function again when they first come. A function without a
-    signature can be called by functions of its own file only, as a part of their code. Whatever a function calls has to
-    be in its own file: stored machine code is used until that file changes. Other threads go on while a function runs.
+    `signature`: numba's text for it, or `types_of`. Arguments of other types work too, but compile the function again
+    when they first come. A function without a signature can be called by other compiled functions only, as a part of
+    their code. Stored machine code is used until a file changes that has the function, or one that it calls. Other
+    threads go on while a function runs. Without `allocates` it makes no arrays, and none of those that it is given is
+    counted as in use: where arrays come in named tuples, counting took nine tenths of the time.
     """
 
     def compile_now(function: Callable[..., Any]) -> Any:
-        dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
+        options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": allocates}
+        dispatcher: Any = numba.njit(**options)(function)
         if signature is not None and not config.DISABLE_JIT:  # type: ignore[attr-defined]
             dispatcher._cache = _Stored(function)
             dispatcher.compile(signature)
         return dispatcher
 
     return compile_now
+
+
+def types_of(*arguments: Any) -> Any:
+    """The signature of a function of these arguments: `int`, arrays of one dimension, or named tuples of them.
+
+    Arrays are of `np.int64` or of `np.bool_`; fields of a named tuple are what they are annotated as.
+    """
+    return tuple(_type_of(one) for one in arguments)
+
+
+def _type_of(argument: Any) -> Any:
+    plain = {
+        int: numba.types.int64,
+        NDArray[np.int64]: numba.types.int64[::1],
+        NDArray[np.bool_]: numba.types.boolean[::1],
+    }
+    if argument in plain:
+        return plain[argument]
+    fields = [plain[hint] for hint in get_type_hints(argument).values()]
+    return numba.types.BaseTuple.from_types(fields, argument)
 
 
 class _Stored(NullCache):
@@ -44,7 +71,7 @@ class _Stored(NullCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         self._own: FunctionCache | None = None
         with suppress(RuntimeError):  # numba's word for: no folder can be written
-            self._own = FunctionCache(function)
+            self._own = _StampedCache(function)
         self._installed = _InstalledCache(function)
 
     @property
@@ -67,6 +94,30 @@ class _Stored(NullCache):
                 self._own.save_overload(sig, data)
 
 
+class _StampedCache(FunctionCache):
+    """numba's, which knows when the function's file changes; this one knows it of the files of all that it calls."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stored: Any = self._cache_file
+        stored._source_stamp = _stamp_of(function)
+        # told before anything is unpickled: of an older version it may name types that are no more
+        stored._version = f"{stored._version} {stored._source_stamp}"
+
+
+def _stamp_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Digests of this file, and of those that have a function and the compiled functions that it calls."""
+    met, waiting = {function}, [function]
+    while waiting:
+        one = waiting.pop()
+        called = (one.__globals__.get(name) for name in one.__code__.co_names)
+        new = {found.py_func for found in called if isinstance(found, Dispatcher)} - met
+        met |= new
+        waiting += new
+    files = sorted({__file__, *(getfile(one) for one in met)})
+    return tuple(str(InTreeCacheLocator(function, file).get_source_stamp()) for file in files)
+
+
 class _InstalledLocator(InTreeCacheLocator):
     """`__pycache__` beside the source file, whether or not it can be written."""
 
@@ -80,5 +131,5 @@ class _InstalledFiles(CompileResultCacheImpl):
     _locator_classes = (_InstalledLocator,)  # type: ignore[assignment]
 
 
-class _InstalledCache(FunctionCache):
-    _impl_class = _InstalledFiles
+class _InstalledCache(_StampedCache):
+    _impl_class = _InstalledFiles  # type: ignore[assignment]

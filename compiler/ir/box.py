@@ -57,7 +57,7 @@ class AxisMap:
         if self.is_identity:
             return starts, stops
         # in place: axes of millions of positions have hundreds of thousands of ranges
-        begin, end = self._first(starts), self._last(stops)
+        begin, end = self.unclipped(starts, stops)
         np.maximum(begin, 0, out=begin)
         np.minimum(end, extent, out=end)
         empty = (stops <= starts) | (end <= begin)
@@ -65,6 +65,10 @@ class AxisMap:
             begin[empty] = 0
             end[empty] = 0
         return begin, end
+
+    def unclipped(self, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+        """Input ranges for output ranges of an axis that is mapped, before they are clipped to the input."""
+        return self._first(starts), self._last(stops)
 
     def project_one(self, start: int, stop: int, extent: int) -> tuple[int, int]:
         """As `project`, for a single range."""

@@ -13,6 +13,7 @@ from compiler.program.addressed import Addressed
 from compiler.program.engines import Engines, Reach, reach_of
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_transfer, refuse_first
+from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, SOURCE_ADDRESS, TARGET_ADDRESS
 from compiler.program.pieces import Pieces
 from compiler.program.program import MAX_COUNTS, Level, Opcode, Program, Role
 from compiler.program.strided import Flags, Ints, Normal, normalise, spans
@@ -70,9 +71,13 @@ def areas_of(program: Program) -> Areas:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Accesses:
-    """One row per access, by command and within it by Kind; `areas` is -1 on the chip."""
+    """One row per access, by command and within it by Kind; `areas` is -1 on the chip.
+
+    `fields`: the address in the command or its call that says where the access lies (`loops/loops.py`).
+    """
 
     commands: Ints
+    fields: Ints
     kinds: Ints
     places: Ints
     areas: Ints
@@ -93,15 +98,15 @@ def accesses_of(
     axes = max(MAX_COUNTS, 0 if pieces is None else pieces.starts.shape[1])
     parts = [_transfers(program, axes), *([] if pieces is None else [_calls(program, pieces, axes)])]
     parts += [] if addressed is None else [_address_tables(addressed, axes)]
-    commands, kinds, places, addresses, counts, strides, runs = (
-        np.concatenate([part[column] for part in parts]) for column in range(7)
+    commands, fields, kinds, places, addresses, counts, strides, runs = (
+        np.concatenate([part[column] for part in parts]) for column in range(8)
     )
     # most have few dimensions
     used = np.flatnonzero((counts > 1).any(axis=0))
     counts, strides = counts[:, used], strides[:, used]
     order = np.argsort(commands * len(Kind) + kinds, kind="stable")
-    commands, kinds, places, addresses = commands[order], kinds[order], places[order], addresses[order]
-    counts, strides, runs = counts[order], strides[order], runs[order]
+    commands, fields, kinds, places = commands[order], fields[order], kinds[order], places[order]
+    addresses, counts, strides, runs = addresses[order], counts[order], strides[order], runs[order]
     hull = spans(addresses, counts, strides, runs)
     refuse_first(hull.is_far, commands, "an access is beyond reason", "overflow", addresses)
     capacities = np.array([place.capacity_bytes for place in program.places], dtype=np.int64)
@@ -129,6 +134,7 @@ def accesses_of(
         )
     return Accesses(
         commands=commands,
+        fields=fields,
         kinds=kinds,
         places=places,
         areas=np.where(dram, area, -1),
@@ -150,6 +156,7 @@ def _transfers(program: Program, axes: int) -> _Part:
     number = np.arange(len(copies)) - (np.cumsum(targets) - targets)[copies]
     return (
         np.concatenate([moves, moves[copies]]),
+        np.concatenate([np.full(len(moves), SOURCE_ADDRESS), np.full(len(copies), TARGET_ADDRESS)]),
         np.concatenate([np.full(len(moves), int(Kind.READ)), np.full(len(copies), int(Kind.WRITE))]),
         np.concatenate([rows["source"].astype(np.int64), rows["target"][copies] + number]),
         np.concatenate([rows["source_address"], rows["target_address"][copies]]),
@@ -177,6 +184,7 @@ def _calls(program: Program, pieces: Pieces, axes: int) -> _Part:
     counts = pieces.stops - pieces.starts
     return (
         np.concatenate([pieces.commands, pieces.commands[extra]]),
+        BINDING_ADDRESS + BINDING_FIELDS * np.concatenate([pieces.bound, pieces.bound[extra]]),
         np.concatenate([kinds, np.full(len(again), int(Kind.OVERWRITTEN)), np.full(len(late), int(Kind.LATE))]),
         np.concatenate([pieces.places, pieces.places[extra]]),
         np.concatenate([addresses, pieces.addresses[extra]]),
@@ -191,6 +199,7 @@ def _address_tables(addressed: Addressed, axes: int) -> _Part:
     count = len(addressed.commands)
     return (
         addressed.commands,
+        BINDING_ADDRESS + BINDING_FIELDS * addressed.bound,
         np.full(count, int(Kind.READ)),
         addressed.places,
         addressed.addresses,

@@ -30,11 +30,13 @@ _DATA = 1
 class Addressed:
     """One row per address table that a command binds, by command; and per row of pieces its table, -1 for none.
 
-    `numbers` of the tables, `places` and `addresses` where their words lie, `sizes` in bytes.
+    `bound`: the binding's number in its call; `numbers` of the tables, `places` and `addresses` where their words lie,
+    `sizes` in bytes.
     """
 
     tables: tuple[UnitTable, ...]
     commands: Ints
+    bound: Ints
     numbers: Ints
     places: Ints
     addresses: Ints
@@ -71,6 +73,7 @@ def addressed_of(program: Program, book: CallBook, pieces: Pieces | None, limits
     return Addressed(
         tables=tables,
         commands=commands,
+        bound=rows[chosen] - calls["first"][owners],
         numbers=numbers,
         places=bindings["place"].astype(np.int64),
         addresses=bindings["address"].astype(np.int64),

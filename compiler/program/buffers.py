@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from compiler.errors import InternalError
 from compiler.program.emitter import Box, Held, Machine, overlap
@@ -63,6 +63,11 @@ class Buffers:
             for slot in slots:
                 if slot.is_rolling:
                     slot.begin()
+
+    def are_alone(self, place: int, keys: Sequence[Key]) -> bool:
+        """True if the slots of these keys in a place share bytes with no other slot there."""
+        mine = [self.slots[place, key] for key in keys]
+        return not any(other not in mine for slot in mine for other in slot.others())
 
     def insert(self, place: int, address: int, size_bytes: int) -> Slot:
         """A slot over bytes that others may have too, known to all of them."""

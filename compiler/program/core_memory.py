@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops.op_facts import OpFacts
@@ -10,12 +12,17 @@ from compiler.program.buffers import Key, in_slot, pieces_of
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, empty_box, is_empty
 from compiler.program.group import GroupLowering
+from compiler.program.located import Part
 from compiler.program.program import Level
 from compiler.program.slots import Slot
 from compiler.program.tiles import Index, Store, Tiles
+from compiler.program.weight_reach import Core
 from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
+
+# A core's work: its unit, the unit's tile, the core, the core tile.
+Work = tuple[int, Index, int, dict[str, int]]
 
 
 class NestedMemory(GroupLowering):
@@ -28,6 +35,10 @@ class NestedMemory(GroupLowering):
         self.core_tiles = Tiles(group.core_frustums)
         self._lengths: dict[str, tuple[int, ...]] = {}
         self._core_strides: dict[str, tuple[int, ...]] = {}
+        # the core rounds of the round that was asked for last, and of some of its units' tiles
+        self._known_rounds: dict[int, list[list[Work]]] = {}
+        self._known_core_rounds: dict[tuple[int, ...], list[list[Work]]] = {}
+        self._alone: dict[str, bool] = {}
         self._core_boxes: dict[tuple[object, ...], Box] = {}
         self._core_held: dict[tuple[object, ...], Held | None] = {}
         self._core_stores: dict[tuple[int, int, str, str], Store] = {}
@@ -66,7 +77,6 @@ class NestedMemory(GroupLowering):
 
     def double(self) -> None:
         """A second buffer in the cores for each tensor of a core tile, or for what enters and leaves it."""
-        self._core_turns: dict[tuple[int, ...], int] = {}
         self._doubled: set[str] = set()
         first, twins = self.core_place(0, 0), self.twins(Level.NRAM)
         places = [self.core_place(u, c) for u in range(self.units) for c in range(self.configuration.cores)]
@@ -88,11 +98,24 @@ class NestedMemory(GroupLowering):
                 twins.add(places, ("core tile", name), ("core tile", name, 1), address)
                 self._doubled.add(name)
 
-    def _set_core_turn(self, unit: int, core: int, index: Index) -> None:
-        """Say which of two buffers a core tile uses, before anything of it comes; slices of the channels share it."""
-        key = self._core_turn_key(unit, core, index)
-        if self._doubled and key not in self._core_turns:
-            self._core_turns[key] = self.turns.next((unit, core), (0, 1))
+    @cached_property
+    def _core_turns(self) -> dict[tuple[int, ...], int]:
+        """Which of two buffers a core tile uses: by its number among the core's; slices of the channels share it."""
+        counts: dict[Core, int] = {}
+        found: dict[tuple[int, ...], int] = {}
+        for jobs in self.rounds:
+            for unit, tile in jobs:
+                for work in self.core_rounds(unit, tile):
+                    for _, _, core, index in work:
+                        key = self._core_turn_key(unit, core, index)
+                        if key not in found:
+                            found[key] = counts.get((unit, core), 0) % 2
+                            counts[unit, core] = counts.get((unit, core), 0) + 1
+        return found
+
+    @abstractmethod
+    def core_rounds(self, unit: int, index: Index) -> list[list[Work]]:
+        """What the cores of a unit do in turn with one of its tiles."""
 
     def _core_turn_key(self, unit: int, core: int, index: Index) -> tuple[int, ...]:
         numbers = [number for axis, number in index.items() if axis != "C" or self.configuration.slices_outer]
@@ -160,9 +183,9 @@ class NestedMemory(GroupLowering):
                 box.append((dim.firsts[number] if dim.axis in kept else dim.starts[number], dim.stops[number]))
         return tuple(box)
 
-    def _core_part(self, name: str, unit: int, box: Box) -> Box:
+    def _core_part(self, name: str, box: Box, part: Part | None) -> Box:
         """Of a box of an input that is summed in parts, the part at hand."""
-        return self._part_box(name, unit, box, 0)[0] if name in self.group.reduced else box
+        return self.part_box(name, box, part) if name in self.group.reduced else box
 
     def _core_lengths(self, name: str) -> tuple[int, ...]:
         found = self._lengths.get(name)
@@ -183,18 +206,15 @@ class NestedMemory(GroupLowering):
             self._lengths[name] = found
         return found
 
-    def _core_tile(self, name: str, unit: int, core: int, index: Index) -> Held | None:
-        """Where a core tile's part of a tensor lies in NRAM."""
-        if self.group.reduced:
-            # of what is summed in parts, the part at hand is another every time
-            return self._new_core_tile(name, unit, core, index)
-        key = (name, unit, core, *index.values())
+    def _core_tile(self, name: str, unit: int, core: int, index: Index, part: Part | None = None) -> Held | None:
+        """Where a core tile's part of a tensor lies in NRAM; `part`: of what is summed in parts, the one at hand."""
+        key = (name, unit, core, part if name in self.group.reduced else None, *index.values())
         if key not in self._core_held:
-            self._core_held[key] = self._new_core_tile(name, unit, core, index)
+            self._core_held[key] = self._new_core_tile(name, unit, core, index, part)
         return self._core_held[key]
 
-    def _new_core_tile(self, name: str, unit: int, core: int, index: Index) -> Held | None:
-        box = self._core_part(name, unit, self._core_box(name, index))
+    def _new_core_tile(self, name: str, unit: int, core: int, index: Index, part: Part | None) -> Held | None:
+        box = self._core_part(name, self._core_box(name, index), part)
         if is_empty(box):
             return None
         key: Key = ("core tile", name)
@@ -202,7 +222,7 @@ class NestedMemory(GroupLowering):
             key = (*key, 1)
         slot = self.buffers.slots[self.core_place(unit, core), key]
         root = self._root(name)
-        origin = self._core_part(root, unit, self._core_box(root, index))
+        origin = self._core_part(root, self._core_box(root, index), part)
         return in_slot(slot, self._strides_in_core(name), origin).part(box)
 
     def _strides_in_core(self, name: str) -> tuple[int, ...]:
@@ -220,9 +240,11 @@ class NestedMemory(GroupLowering):
         kept = [shape for shape in shapes if shape.axis in self.group.core_kept_axes]
         return [self._strides_in_core(name), *self.stores_read(name, kept)]
 
-    def _core_pieces(self, name: str, unit: int, core: int, index: Index, box: Box) -> list[Held]:
+    def _core_pieces(
+        self, name: str, unit: int, core: int, index: Index, box: Box, part: Part | None = None
+    ) -> list[Held]:
         """Where a box of a tensor lies in a core."""
         shapes = () if name in self.geometry.inputs else self.core_tiles.stores(name)
         kept = (shape.axis for shape in shapes if shape.axis in self.group.core_kept_axes)
         stores = [store for axis in kept if (store := self._core_stores.get((unit, core, name, axis)))]
-        return pieces_of(self.core_tiles, name, index, box, self._core_tile(name, unit, core, index), stores)
+        return pieces_of(self.core_tiles, name, index, box, self._core_tile(name, unit, core, index, part), stores)

@@ -11,7 +11,7 @@ class ProgramError(TesseraError):
     """A program that must not run, or cannot: whoever made the executable has to change it.
 
     `violation` is a stable word for what is violated; `command` the number of the command at fault, None where the
-    fault lies in no single one.
+    fault lies in no single one. `tile`: the counters of the tile at which a command that loops is at fault.
     """
 
     default_code: ClassVar[str] = "invalid_program"
@@ -23,18 +23,36 @@ class ProgramError(TesseraError):
         *,
         violation: str,
         command: int | None = None,
+        tile: tuple[int, ...] = (),
         actual: object | None = None,
         limit: object | None = None,
         hint: str | None = None,
     ) -> None:
-        where = message if command is None else f"command {command}: {message}"
+        at = f" at tile {', '.join(map(str, tile))}" if tile else ""
+        where = message if command is None else f"command {command}{at}: {message}"
         super().__init__(where, stage="program", actual=actual, limit=limit, hint=hint)
         self.violation = violation
         self.command = command
+        self.tile = tile
+        self._what = message
+
+    def moved(self, command: int, tile: tuple[int, ...]) -> ProgramError:
+        """The same error of another command."""
+        return ProgramError(
+            self._what,
+            violation=self.violation,
+            command=command,
+            tile=tile,
+            actual=self.actual,
+            limit=self.limit,
+            hint=self.hint,
+        )
 
     def to_dict(self) -> dict[str, object]:
         """The problem as plain values, with what is violated and where."""
-        where = {} if self.command is None else {"command": self.command}
+        where: dict[str, object] = {} if self.command is None else {"command": self.command}
+        if self.tile:
+            where["tile"] = list(self.tile)
         return {**super().to_dict(), "violation": self.violation, **where}
 
 

@@ -363,6 +363,8 @@ def _read_chip(
         raise ExecutableError(message, section=commands.section, offset=0, actual=actual, limit=limit)
 
     check_program(program, refuse)
+    if len(stream.loops.spaces) != 1 or len(stream.loops.runs) or stream.loops.statements["stage"].any():
+        refuse("commands loop", actual=len(stream.loops.spaces), limit="programs whose commands are done once")
     data = container.section("weights", number)
     weights = tuple(Weight(region=w.region, data=_blob(data, w.data, "weights")) for w in record.weights)
     segment = ChipSegment(id=record.id, chip=record.chip, program=program, weights=weights)

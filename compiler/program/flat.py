@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
 from compiler.ops.op_facts import FACTORS, OpFacts
 from compiler.program.emitter import Box, Held, is_empty
 from compiler.program.group import GroupLowering
-from compiler.program.parts import Part
-from compiler.program.rounds import Job
+from compiler.program.iteration import At, Loop, Step
+from compiler.program.located import Part
 from compiler.program.tiles import Index
+from compiler.program.weight_reach import Need
 from compiler.program.weights import Bound
 
-# A unit, its tile, where the result lies, and the box of it that the unit makes; by range of channels.
-_Entry = tuple[int, Index, Held, Box]
-_Work = dict[tuple[int, int], list[_Entry]]
+
+class _Entry(NamedTuple):
+    """A unit, its tile, where an op's result lies, the box of it that the unit makes, and the channels of that."""
+
+    unit: int
+    tile: Index
+    held: Held
+    box: Box
+    channels: tuple[int, int]
 
 
 class FlatLowering(GroupLowering):
@@ -27,101 +38,150 @@ class FlatLowering(GroupLowering):
         del op
         return [self.strides(name), *self.stores_read(name, self.tiles.stores(name))]
 
-    def work(self, jobs: list[Job], parity: int) -> None:
-        """All ops of the group, one after another, each on all tiles of the round."""
+    def work(self) -> tuple[Step | Loop, ...]:
+        """All ops of the group, one after another, each on all tiles of a round, slice by slice of its weights."""
+        self._known_entries: tuple[tuple[int, int], list[_Entry]] | None = None
+        found: list[Step | Loop] = []
         for step, op in enumerate(self.geometry.ops):
-            self.emitter.step = self.step_of[op.index]
-            self._op(step, op, jobs, parity)
-            for unit, index in jobs:
-                self.share_channels(step, op, unit, index, parity, "link")
-                self.pass_on(op.output, unit, index, parity)
-            for name in self.dying((step,)):
-                for unit, index in jobs:
-                    self.keep(name, unit, index, parity)
+            name = op.output
+            found.append(self.step(f"begin {name}", op, partial(self._begin, op)))
+            found.append(self.step(f"lasting weights of {name}", op, partial(self.weights.bring_lasting, step)))
+            if self.group.input_parts > 1 and op is self.geometry.product:
+                sums = self._shared_sums if self.shares_sums else self._sums
+                found.append(self.step(f"sum up {name}", op, partial(sums, step, op)))
+            else:
+                slices = (
+                    self.step(f"weights of {name}", op, partial(self._weights, step, op)),
+                    self.step(f"make {name}", op, partial(self._make, step, op)),
+                )
+                found.append(Loop(name=f"slices of {name}", count=partial(self._slice_count_of, step, op), body=slices))
+            share = self.each(partial(self.share_channels, step, op, "link"))
+            found.append(self.step(f"share {name}", op, share))
+            found.append(self.step(f"send {name}", op, self.each(partial(self.pass_on, name))))
+            kept = self.dying((step,))
+            found += [self.step(f"keep {dying}", op, self.each(partial(self.keep, dying))) for dying in kept]
+        return tuple(found)
 
-    def _op(self, step: int, op: OpFacts, jobs: list[Job], parity: int) -> None:
-        work: _Work = {}
-        for unit, index in self.workers(op, jobs):
-            held = self.tile(op.output, unit, index, parity)
-            if held is None or not self.first_slice(op.output, index):
-                continue
+    # --- ops ----------------------------------------------------------------------------------------------------------
+
+    def _held(self, op: OpFacts, number: int) -> Iterator[tuple[int, Index, Held]]:
+        """Where an op's result lies in the units that work on it in a round."""
+        for unit, index in self.workers(op, self.rounds[number]):
+            held = self.tile(op.output, unit, index) if self.first_slice(op.output, index) else None
+            if held is not None:
+                yield unit, index, held
+
+    def _begin(self, op: OpFacts, at: At) -> None:
+        for _, _, held in self._held(op, at[0]):
             held.slot.begin()
+
+    def _entries(self, op: OpFacts, number: int) -> list[_Entry]:
+        """Who makes what of an op's result in a round; the last answer is kept, for it is asked for slice by slice."""
+        if self._known_entries is not None and self._known_entries[0] == (op.index, number):
+            return self._known_entries[1]
+        found: list[_Entry] = []
+        for unit, index, held in self._held(op, number):
             box = self.unit_part(op, unit, held.box)
             if not is_empty(box):
                 channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
-                work.setdefault(channels, []).append((unit, index, held, box))
-        self.weights.ensure_tables(step, [(entry[0], 0) for entries in work.values() for entry in entries])
-        if self.group.input_parts > 1 and op is self.geometry.product:
-            if self.shares_sums:
-                self._shared_sums(step, op, work, parity)
-            else:
-                self._sums(step, op, work, parity)
-            return
-        for channels, entries in work.items():
-            slices = self.weights.slices(step, channels)
-            for low, high in slices:
-                bound = self.weights.ensure(step, [(entry[0], 0) for entry in entries], (low, high))
-                for unit, tile, held, box in entries:
-                    part = box
-                    if op.channel_axis is not None and len(slices) > 1:
-                        part = (*box[: op.channel_axis], (low, high), *box[op.channel_axis + 1 :])
-                    self._call(op, unit, tile, part, held, bound[unit, 0], parity)
+                found.append(_Entry(unit, index, held, box, channels))
+        self._known_entries = (op.index, number), found
+        return found
 
-    def _sums(self, step: int, op: OpFacts, work: _Work, parity: int) -> None:
+    def _slice_count_of(self, step: int, op: OpFacts, at: At) -> int:
+        entries = self._entries(op, at[0])
+        return max((len(self.weights.slices(step, entry.channels)) for entry in entries), default=0)
+
+    def _at_slice(self, step: int, op: OpFacts, at: At) -> Iterator[tuple[_Entry, Need]]:
+        """Who works on an op in a round, with the slice of its weights that is at hand."""
+        number, part = at
+        for entry in self._entries(op, number):
+            slices = self.weights.slices(step, entry.channels)
+            if part < len(slices):
+                yield entry, Need((entry.unit, 0), slices[part], slices[part])
+
+    def needs(self, step: int) -> Iterator[tuple[int, Need]]:
+        """What all tiles need of an op's weights, round by round."""
+        op = self.geometry.ops[step]
+        is_parted = self.group.input_parts > 1 and op is self.geometry.product
+        for number in range(len(self.rounds)):
+            for entry in self._entries(op, number):
+                for part in self.parts(entry.unit) if is_parted else ():
+                    yield from ((number, self._need(entry, channels, part)) for channels in self._slices(step, entry))
+                for channels in () if is_parted else self._slices(step, entry):
+                    yield number, self._need(entry, channels)
+
+    def _slices(self, step: int, entry: _Entry) -> list[tuple[int, int]]:
+        return self.weights.slices(step, entry.channels)
+
+    def _need(self, entry: _Entry, channels: tuple[int, int], part: Part | None = None) -> Need:
+        return Need((entry.unit, 0), channels, channels, None if part is None else part.range)
+
+    def _weights_turn(self, step: int, number: int, part: int) -> int:
+        """Which use of an op's weights this is, counted over all rounds."""
+        return number * self.group.weights[step].slices + part
+
+    def _weights(self, step: int, op: OpFacts, at: At) -> None:
+        number, part = at
+        needs = [need for _, need in self._at_slice(step, op, at)]
+        self.weights.bring_passing(step, at, needs, self._weights_turn(step, number, part), tables=part == 0)
+
+    def _make(self, step: int, op: OpFacts, at: At) -> None:
+        """The calls that make an op's result, or a slice of its channels."""
+        number, part = at
+        for entry, need in self._at_slice(step, op, at):
+            bound = self.weights.bound(step, need, number, self._weights_turn(step, number, part))
+            self._call(op, entry, self._sliced(step, op, entry, need.channels), bound)
+
+    def _sliced(self, step: int, op: OpFacts, entry: _Entry, channels: tuple[int, int]) -> Box:
+        if op.channel_axis is None or len(self.weights.slices(step, entry.channels)) == 1:
+            return entry.box
+        return (*entry.box[: op.channel_axis], channels, *entry.box[op.channel_axis + 1 :])
+
+    # --- sums in parts ------------------------------------------------------------------------------------------------
+
+    def _sums(self, step: int, op: OpFacts, at: At) -> None:
         """A product whose sums are made part by part, by all units at the same time."""
-        jobs = [(unit, tile) for entries in work.values() for unit, tile, _, _ in entries]
-        for turn, part in enumerate(self.parts(0)):
-            self.load_part(op, jobs, part, turn)
-            for channels, entries in work.items():
-                self._sum_part(step, op, entries, channels, part, parity)
+        entries = self._entries(op, at[0])
+        for part in self.parts(0):
+            self._sum_part(step, op, entries, part, at)
 
-    def _shared_sums(self, step: int, op: OpFacts, work: _Work, parity: int) -> None:
+    def _shared_sums(self, step: int, op: OpFacts, at: At) -> None:
         """A product whose units make a part of the sums each: one takes up the sums of another."""
-        for channels, entries in work.items():
-            before: Held | None = None
-            sender = 0
-            for entry in entries:
-                unit, tile, held, box = entry
-                parts = self.parts(unit)
+        by_channels: dict[tuple[int, int], list[_Entry]] = {}
+        entries = self._entries(op, at[0])
+        for entry in entries:
+            by_channels.setdefault(entry.channels, []).append(entry)
+        for alike in by_channels.values():
+            before: _Entry | None = None
+            for entry in alike:
+                parts = self.parts(entry.unit)
                 if before is not None and parts:
-                    self.pass_sums(before, held, box, self.queue("link", sender), op)
-                for turn, part in enumerate(parts):
-                    self.load_part(op, [(unit, tile)], part, turn)
-                    self._sum_part(step, op, [entry], channels, part, parity)
-                if parts:
-                    before, sender = held, unit
+                    self.pass_sums(before.held, entry.held, entry.box, self.queue("link", before.unit), op)
+                for part in parts:
+                    self._sum_part(step, op, [entry], part, at)
+                before = entry if parts else before
 
-    def _sum_part(
-        self, step: int, op: OpFacts, entries: list[_Entry], channels: tuple[int, int], part: Part, parity: int
-    ) -> None:
-        """Add one part to the sums of a range of channels, slice of the weights by slice."""
-        slices = self.weights.slices(step, channels)
-        for low, high in slices:
-            cores = [(entry[0], 0) for entry in entries]
-            bound = self.weights.ensure(step, cores, (low, high), None, part.range)
-            for unit, tile, held, box in entries:
-                its = box
-                if op.channel_axis is not None and len(slices) > 1:
-                    its = (*box[: op.channel_axis], (low, high), *box[op.channel_axis + 1 :])
-                self._call(op, unit, tile, its, held, bound[unit, 0], parity, part)
+    def _sum_part(self, step: int, op: OpFacts, entries: list[_Entry], part: Part, at: At) -> None:
+        """Add one part to the sums of some units, slice of the weights by slice."""
+        turn = self.turn(len(self.geometry.inputs) + step, at)
+        self.load_part(op, [(entry.unit, entry.tile) for entry in entries], part, turn)
+        count = max((len(self._slices(step, entry)) for entry in entries), default=0)
+        for number in range(count):
+            its = [(e, self._slices(step, e)[number]) for e in entries if number < len(self._slices(step, e))]
+            needs = [self._need(entry, channels, part) for entry, channels in its]
+            use = (at[0] * self.group.input_parts + part.turn) * count + number
+            self.weights.bring_passing(step, at, needs, use, tables=part.turn == number == 0)
+            for (entry, channels), need in zip(its, needs, strict=True):
+                bound = self.weights.bound(step, need, at[0], use)
+                self._call(op, entry, self._sliced(step, op, entry, channels), bound, part)
 
-    def _call(
-        self,
-        op: OpFacts,
-        unit: int,
-        index: Index,
-        box: Box,
-        held: Held,
-        weights: Bound,
-        parity: int,
-        part: Part | None = None,
-    ) -> None:
-        operands: Bound = [entry for entry in weights if part is None or part.ends or entry[0] < FACTORS]
+    def _call(self, op: OpFacts, entry: _Entry, box: Box, weights: Bound, part: Part | None = None) -> None:
+        operands: Bound = [found for found in weights if part is None or part.ends or found[0] < FACTORS]
         for operand in self.context.operands(op.index):
             if not operand.constant and operand.gathered is None:
                 need = self.need_of_part(op, operand, box, part)
-                operands += [
-                    (operand.number, piece) for piece in self.pieces(operand.tensor, unit, index, need, parity)
-                ]
-        if not self.gather(op, unit, box, operands, held):
-            self.call(op, self.queue("core", unit), box, operands, held, part)
+                pieces = self.pieces(operand.tensor, entry.unit, entry.tile, need, part)
+                operands += [(operand.number, piece) for piece in pieces]
+        if not self.gather(op, entry.unit, box, operands, entry.held):
+            self.call(op, self.queue("core", entry.unit), box, operands, entry.held, part)

@@ -8,18 +8,19 @@ there, results leave. What the cores do with a tile is said by the sub-classes: 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 
 from compiler.errors import LimitError
+from compiler.ops.op_facts import OpFacts
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, is_empty, overlap
+from compiler.program.iteration import PERIOD_MAX, At, Loop, Step, run
 from compiler.program.parts import SharedLowering
 from compiler.program.program import Level, Opcode
-from compiler.program.rounds import Job
 from compiler.program.slots import Slot
 from compiler.program.tiles import Index, Tiles
-from compiler.program.twins import Turns
+from compiler.program.weight_reach import Core, Need
 from compiler.program.weights import GroupWeights
 from compiler.tiling.commands import falls_check
 from compiler.tiling.tile import HaloMode
@@ -41,11 +42,17 @@ class GroupLowering(SharedLowering):
             self.lay_out(unit)
         self.weights.lay_out()
         self.buffers.finish()
-        self.turns = Turns()
-        self._output_turns: dict[str, tuple[int, ...]] = {}
         if len(self.rounds) > 1:
             self._double_outputs()
         self.double()
+        self._load_to_stores()
+        self._firsts = self._first_tiles()
+        self.brings = tuple(
+            self.step(f"bring {name}", self._first_reader(name), partial(self._load, name))
+            for name in self.geometry.inputs
+            if name not in self.gathered and name not in self.group.reduced
+        )
+        self.body = self.steps()
 
     def _refuse_what_has_no_commands(self) -> None:
         """Raises LimitError for tilings that only a pinned schedule can ask for, and that are not lowered."""
@@ -107,29 +114,96 @@ class GroupLowering(SharedLowering):
 
     def lower(self) -> None:
         """Emit the commands of all rounds: the next round's inputs load while this one's tiles are worked on."""
-        buffered = self.group.is_buffered
-        ahead: list[Job] | None = None
-        for number, jobs in enumerate(self.rounds):
-            if ahead is not jobs:
-                self._load(jobs)
-            if buffered and number + 1 < len(self.rounds):
-                ahead = self.rounds[number + 1]
-                self._load(ahead)
-            for unit, index in jobs:
-                for name, turns in self._output_turns.items():
-                    if self.first_slice(name, index):
-                        self._set_turn(unit, name, index, self.turns.next((unit, name), turns))
-                for name in self.geometry.inputs:
-                    self.pass_on(name, unit, index, number % 2)
-            self.work(jobs, number % 2)
-            self._store(jobs, number % 2)
-            for unit, index in jobs:
-                for name in self.geometry.inputs:
-                    self.keep(name, unit, index, number % 2)
+        ahead = 1 if self.group.is_buffered else 0
+        for number in range(len(self.rounds)):
+            for bringing in range(number + ahead if number else 0, number + ahead + 1):
+                if bringing < len(self.rounds):
+                    run(self.brings, (bringing,))
+            run(self.body, (number,))
+
+    def steps(self) -> tuple[Step | Loop, ...]:
+        """What is done with the tiles of a round once their inputs are brought, in order."""
+        reads = [(name, self._first_reader(name)) for name in self.geometry.inputs]
+        makes = [(name, self.op_of(name)) for name in self.geometry.outputs]
+        return (
+            *(self.step(f"send {name}", op, self.each(partial(self.pass_on, name))) for name, op in reads),
+            *self.work(),
+            *(self.step(f"store {name}", op, partial(self._store, name)) for name, op in makes),
+            *(self.step(f"keep {name}", op, self.each(partial(self.keep, name))) for name, op in reads),
+        )
+
+    def step(self, name: str, op: OpFacts, emit: Callable[[At], None]) -> Step:
+        """A step of an iteration whose commands belong to an op."""
+
+        def its(at: At) -> None:
+            self.emitter.step = self.step_of[op.index]
+            emit(at)
+
+        return Step(name=name, emit=its)
+
+    def each(self, emit: Callable[[int, Index], None]) -> Callable[[At], None]:
+        """What is done for each unit and its tile of a round."""
+
+        def every(at: At) -> None:
+            for unit, index in self.rounds[at[0]]:
+                emit(unit, index)
+
+        return every
 
     @abstractmethod
-    def work(self, jobs: list[Job], parity: int) -> None:
+    def work(self) -> tuple[Step | Loop, ...]:
         """What the cores do with the tiles of a round."""
+
+    def core_walks(self) -> list[tuple[Tiles, Mapping[str, Sequence[int]]]]:
+        """Walks over parts of the tiles, with the first part of each tile by axis; none where tiles are not cut."""
+        return []
+
+    # --- weights ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def needs(self, step: int) -> Iterator[tuple[int, Need]]:
+        """What all uses of an op's weights need, with their rounds, in order."""
+
+    @cached_property
+    def working_cores(self) -> list[Core]:
+        """The cores of units that have any tile."""
+        units = sorted({unit for jobs in self.rounds for unit, _ in jobs})
+        cores = 1 if self.level is Level.NRAM else self.configuration.cores
+        return [(unit, core) for unit in units for core in range(cores)]
+
+    @cached_property
+    def slice_numbers(self) -> list[int] | None:
+        """By round the slice of the channels that all units work on, where slices lie outermost; else None."""
+        if not self.configuration.slices_outer or "C" not in self.tiles.counts:
+            return None
+        return [self.owners.slice_number(jobs[0][1]["C"]) for jobs in self.rounds]
+
+    # --- whose turn it is ---------------------------------------------------------------------------------------------
+
+    def _first_tiles(self) -> dict[int, dict[str, int]]:
+        """By unit the first number of its tiles along each axis along which it has several."""
+        numbers: dict[int, dict[str, set[int]]] = {}
+        for jobs in self.rounds:
+            for unit, index in jobs:
+                its = numbers.setdefault(unit, {axis: set() for axis in index})
+                for axis, number in index.items():
+                    its[axis].add(number)
+        return {
+            unit: {axis: min(found) for axis, found in its.items() if len(found) > 1} for unit, its in numbers.items()
+        }
+
+    def turn(self, number: int, at: At) -> int:
+        """Whose turn it is to load or send first what several need: step `number` of an iteration, at its counters.
+
+        It moves on with the step, and by as many as share out what is loaded with the innermost counters, as far as a
+        loop may take to do the same again (SCHED-2).
+        """
+        return number + self.sharing * ((self._innermost(at) + sum(at[1:])) % PERIOD_MAX)
+
+    def _innermost(self, at: At) -> int:
+        unit, index = self.rounds[at[0]][0]
+        axes = list(self._firsts[unit].items())
+        return index[axes[-1][0]] - axes[-1][1] if axes else 0
 
     def dying(self, steps: Sequence[int]) -> list[str]:
         """Results that no op after these steps reads: what later tiles need of them has to be kept now.
@@ -154,59 +228,65 @@ class GroupLowering(SharedLowering):
                     last[operand.tensor] = max(last[operand.tensor], step)
         return last
 
-    def _load(self, jobs: list[Job]) -> None:
-        """Inputs from DRAM; what several units need at once is read once where they are connected."""
-        for name in self.geometry.inputs:
-            if name in self.gathered or name in self.group.reduced:
-                continue
-            self.emitter.step = self.step_of[self._first_reader(name)]
-            wanted: dict[Box, list[Held]] = {}
-            units: dict[Box, list[int]] = {}
-            for unit, index in jobs:
-                held = None
-                if self.first_slice(name, index):
-                    self._last_turn[unit, name] = turn = 1 - self._last_turn.get((unit, name), 1)
-                    self._set_turn(unit, name, index, turn)
-                    self._load_to_store(name, unit, index)
-                    held = self.tile(name, unit, index, 0)
-                if held is not None:
-                    held.slot.begin()
-                    wanted.setdefault(held.box, []).append(held)
-                    units.setdefault(held.box, []).append(unit)
-            region = self.context.region(name)
-            for box, targets in wanted.items():
-                self.deliver(region, targets, units[box], box, self.element(name))
+    def _load(self, name: str, at: At) -> None:
+        """An input from DRAM; what several units need at once is read once where they are connected."""
+        wanted: dict[Box, list[Held]] = {}
+        units: dict[Box, list[int]] = {}
+        for unit, index in self.rounds[at[0]]:
+            held = self.tile(name, unit, index) if self.first_slice(name, index) else None
+            if held is not None:
+                held.slot.begin()
+                wanted.setdefault(held.box, []).append(held)
+                units.setdefault(held.box, []).append(unit)
+        region, turn = self.context.region(name), self.turn(self.geometry.inputs.index(name), at)
+        for number, (box, targets) in enumerate(wanted.items()):
+            self.deliver(region, targets, units[box], box, self.element(name), turn + number * self.sharing)
 
-    def _load_to_store(self, name: str, unit: int, index: Index) -> None:
+    def _load_to_stores(self) -> None:
         """Let an input lie in its store from the start where the unit's other tiles need all of it and nothing else.
 
         A normalisation over all rows, cut by rows, reads the same input for every tile: nothing is copied between them.
         """
-        held, axes = self.tile(name, unit, index, 0), self.tiles.stored_axes(name)
-        if held is None or len(axes) != 1 or name in self._written_over:
-            return  # with several stores what waits in one is copied to another, and from there to the first
-        (axis,) = axes
+        found: dict[tuple[int, str, tuple[int, ...]], Held] = {}
+        for name in self.geometry.inputs:
+            axes = self.tiles.stored_axes(name)
+            if len(axes) != 1 or name in self._written_over or name in self.gathered or name in self.group.reduced:
+                continue  # with several stores what waits in one is copied to another, and from there to the first
+            for unit in range(self.units):
+                loading = self._only_load(name, unit)
+                held = self._in_store(name, unit, loading, axes[0]) if loading is not None else None
+                if loading is not None and held is not None:
+                    found[unit, name, self._turn_key(name, loading)] = held
+        self._in_stores = found
+        self._tiles_held.clear()
+
+    def _in_store(self, name: str, unit: int, index: Index, axis: str) -> Held | None:
+        """Where the input of the only tile of a unit that loads any of it lies in its store; None if it does not."""
+        held = self.tile(name, unit, index)
         store, later = self.buffers.store(self.place(unit), name, axis), self.tiles.successor(axis, index)
-        if store is None or later is None or store.shape.ring is not None or unit not in self.owners.of(later):
-            return
-        saved = self.tiles.saved(name, index, later, axis, whole=False)
-        if saved == held.box and self._is_loaded_once(name, unit, index):
-            # written once, so that its parts need not wait for each other
-            store.slot.is_rolling = False
-            self.lie_in(name, unit, index, store.pieces(self.tiles, name, index, held.box)[0])
+        if held is None or store is None or later is None or store.shape.ring is not None:
+            return None
+        if unit not in self.owners.of(later) or self.tiles.saved(name, index, later, axis, whole=False) != held.box:
+            return None
+        # written once, so that its parts need not wait for each other
+        store.slot.is_rolling = False
+        return store.pieces(self.tiles, name, index, held.box)[0]
 
-    def _is_loaded_once(self, name: str, unit: int, index: Index) -> bool:
-        """True if only one of a unit's tiles loads anything of an input."""
-        mine = self._turn_key(name, index)
-        tiles = (other for jobs in self.rounds for worker, other in jobs if worker == unit)
-        return all(self._turn_key(name, other) == mine or is_empty(self.made(name, other)) for other in tiles)
+    def _only_load(self, name: str, unit: int) -> Index | None:
+        """The only one of a unit's tiles that loads anything of an input; None if there are several, or none."""
+        found: dict[tuple[int, ...], Index] = {}
+        for jobs in self.rounds:
+            for worker, index in jobs:
+                if worker == unit and not is_empty(self.made(name, index)):
+                    found.setdefault(self._turn_key(name, index), index)
+        return next(iter(found.values())) if len(found) == 1 else None
 
-    def _first_reader(self, name: str) -> int:
-        return next(op.index for op in self.geometry.ops for o in op.operands if o.tensor == name)
+    def _first_reader(self, name: str) -> OpFacts:
+        return next(op for op in self.geometry.ops for o in op.operands if o.tensor == name)
 
     # --- what later tiles need ----------------------------------------------------------------------------------------
 
-    def pass_on(self, name: str, unit: int, index: Index, parity: int) -> None:
+    def pass_on(self, name: str, unit: int, index: Index) -> None:
         """Send what a tile made, and later tiles of other units need, to these units (TILE-3)."""
         if self.group.exchanges and self.first_slice(name, index):
             # units that share out one tile send each other their parts of it, and keep for themselves what waits
@@ -216,9 +296,9 @@ class GroupLowering(SharedLowering):
                 if later is not None:
                     for other in self.owners.of(later):
                         if other not in known:
-                            self._save(name, unit, index, later, other, axis, parity)
+                            self._save(name, unit, index, later, other, axis)
 
-    def keep(self, name: str, unit: int, index: Index, parity: int) -> None:
+    def keep(self, name: str, unit: int, index: Index) -> None:
         """Put what a tile made, and later tiles of its unit need, into the unit's stores: innermost axis first."""
         axes = self.tiles.stored_axes(name)
         if not axes or not self.last_slice(name, index):
@@ -226,9 +306,9 @@ class GroupLowering(SharedLowering):
         for axis in axes:
             later = self.tiles.successor(axis, index)
             if later is not None and unit in self.owners.of(later):
-                self._save(name, unit, index, later, unit, axis, parity)
+                self._save(name, unit, index, later, unit, axis)
 
-    def _save(self, name: str, unit: int, index: Index, later: Index, other: int, axis: str, parity: int) -> None:
+    def _save(self, name: str, unit: int, index: Index, later: Index, other: int, axis: str) -> None:
         store = self.buffers.store(self.place(other), name, axis)
         if store is None or name in self._written_over or name in self.gathered:
             # rows of a table never lie in the unit's memory as an input: each op that wants them reads them in DRAM
@@ -237,7 +317,7 @@ class GroupLowering(SharedLowering):
         if box is None:
             return
         targets = store.pieces(self.tiles, name, index, box)
-        for source in self.pieces(name, unit, index, box, parity):
+        for source in self.pieces(name, unit, index, box):
             for target in targets:
                 part = overlap(source.box, target.box)
                 if part is not None and source.slot is not target.slot:
@@ -261,26 +341,23 @@ class GroupLowering(SharedLowering):
 
     # --- results ------------------------------------------------------------------------------------------------------
 
-    def _store(self, jobs: list[Job], parity: int) -> None:
-        """Outputs to DRAM."""
+    def _store(self, name: str, at: At) -> None:
+        """An output to DRAM."""
         engine = "gdma" if self.level is Level.SRAM and self.machine.has("gdma") else "iodma"
-        for name in self.geometry.outputs:
-            self.emitter.step = self.step_of[self.context.graph.producer[name]]
-            region = self.context.region(name)
-            for unit, index in self.workers(self.op_of(name), jobs, after=True):
-                key = (name, *index.values())
-                if key not in self._stored:
-                    self._stored[key] = stored_box(self.tiles, name, index)
-                box = self._stored[key]
-                held = self.tile(name, unit, index, parity) if box is not None else None
-                if box is None or held is None:
-                    continue
-                part = overlap(box, held.box)
-                if not self.hands_out(self.op_of(name), unit, 0):
-                    continue
-                mine = self.unit_part(self.op_of(name), unit, part) if part is not None else None
-                if mine is not None and not is_empty(mine):
-                    self.emitter.copy(Opcode.STORE, self.queue(engine, unit), held, region, mine, self.element(name))
+        op = self.op_of(name)
+        region = self.context.region(name)
+        for unit, index in self.workers(op, self.rounds[at[0]], after=True):
+            key = (name, *index.values())
+            if key not in self._stored:
+                self._stored[key] = stored_box(self.tiles, name, index)
+            box = self._stored[key]
+            held = self.tile(name, unit, index) if box is not None else None
+            if box is None or held is None or not self.hands_out(op, unit, 0):
+                continue
+            part = overlap(box, held.box)
+            mine = self.unit_part(op, unit, part) if part is not None else None
+            if mine is not None and not is_empty(mine):
+                self.emitter.copy(Opcode.STORE, self.queue(engine, unit), held, region, mine, self.element(name))
 
 
 def stored_box(tiles: Tiles, name: str, index: Index, blocks: Mapping[str, Sequence[int]] | None = None) -> Box | None:

@@ -1,6 +1,10 @@
 """The listing of a program: its disassembly as text, for people (PROG-3, UI-1).
 
 One line per thing; every name from a model goes through `printable`. Addresses are in hexadecimal, sizes in bytes.
+
+A command that loops (PROG-5) is listed as it is at its first tile, then for which tiles it holds and how it changes:
+`+64 per i` is from one value of counter i that is listed to the next; `+32 x (j mod 2)` is a ring, which comes on top.
+`after 3 - 1` waits for command 3 of the iteration before; a command of stage 1 runs one iteration before its tile's.
 """
 
 from __future__ import annotations
@@ -15,11 +19,24 @@ import numpy as np
 from compiler.errors import RequestError, printable
 from compiler.profile.schema import Profile
 from compiler.program.encoding.sizes import program_sizes
+from compiler.program.loops.instances import Instances
+from compiler.program.loops.loops import (
+    BINDING_ADDRESS,
+    BINDING_FIELDS,
+    ENTRY_START,
+    SOURCE_ADDRESS,
+    TARGET_ADDRESS,
+    LoopedProgram,
+    Loops,
+)
 from compiler.program.program import ADDRESSES, OUTPUT, Level, Opcode, OperandType, Place, Program, Unit
+from compiler.program.strided import Ints
 
 # Longer names are cut.
 _NAME_CHARACTERS: Final = 80
 _IDENTIFIER_CHARACTERS: Final = 12
+# The names of counters, outermost first, as many as a space may have.
+_COUNTERS: Final = "ijklmnop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +53,7 @@ class ListingOptions:
 
 
 def listing(
-    program: Program,
+    program: Program | LoopedProgram,
     *,
     profile: Profile | None = None,
     peaks: Mapping[int, int] | None = None,
@@ -46,33 +63,36 @@ def listing(
 
     `peaks` are the bytes in use at most, by place. Raises RequestError for a group that the program does not have.
     """
-    chosen = options or ListingOptions()
-    rows = _chosen(program, chosen)
-    return _lines(program, profile, peaks or {}, chosen, rows)
+    chosen, looped = options or ListingOptions(), LoopedProgram.of(program)
+    rows = _chosen(looped.program, chosen)
+    return _lines(looped, profile, peaks or {}, chosen, rows)
 
 
 def _lines(
-    program: Program,
+    looped: LoopedProgram,
     profile: Profile | None,
     peaks: Mapping[int, int],
     options: ListingOptions,
     rows: Sequence[int | None],
 ) -> Iterator[str]:
-    yield from _header(program, profile)
+    program, counts = looped.program, Instances(looped).counts
+    yield from _header(looped, profile)
     yield from _memories(program, peaks)
     yield from _regions(program)
     yield from _units(program)
     yield from _address_tables(program)
     if options.summary:
-        yield from _summary(program)
+        yield from _summary(program, counts)
         return
+    yield from _spaces(looped.loops)
     yield ""
-    yield f"commands: {len(program.commands)}"
-    yield from _commands(program, rows)
+    made = f", for {counts.sum()} with all their tiles" if len(looped.loops.runs) else ""
+    yield f"commands: {len(program.commands)}{made}"
+    yield from _commands(looped, rows)
 
 
-def _header(program: Program, profile: Profile | None) -> Iterator[str]:
-    sizes = program_sizes(program)
+def _header(looped: LoopedProgram, profile: Profile | None) -> Iterator[str]:
+    sizes, program = program_sizes(looped), looped.program
     name = f" for profile {_name(profile.name)}" if profile is not None else ""
     yield f"program {_name(program.name)}{name}"
     yield (
@@ -160,28 +180,29 @@ def _operand(operand: OperandType) -> str:
     return f"{weight}{_name(operand.dtype)}[{','.join(_name(axis) for axis in operand.axes)}]{stored}"
 
 
-def _summary(program: Program) -> Iterator[str]:
-    """Commands by opcode, and bytes by route from level to level."""
+def _summary(program: Program, counts: Ints) -> Iterator[str]:
+    """Commands by opcode, and bytes by route from level to level, of all tiles; `counts` of each command's."""
     commands = program.commands
     yield ""
-    yield f"commands by opcode: {len(commands)}"
+    yield f"commands by opcode: {counts.sum()}"
     for opcode in Opcode:
-        count = int((commands["opcode"] == opcode).sum())
+        count = int(counts[commands["opcode"] == opcode].sum())
         if count:
             yield f"  {opcode.name.lower()}: {count}"
     yield ""
     yield "bytes by route"
     levels = sorted({place.level for place in program.places})
     level = np.array([levels.index(place.level) for place in program.places], dtype=np.int64)
-    moved = commands[(commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0)]
+    moves = np.flatnonzero((commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0))
+    moved, times = commands[moves], counts[moves]
     route = level[moved["source"]] * len(levels) + level[moved["target"]]
-    size = moved["run_bytes"] * moved["counts"].prod(axis=1)
+    size = moved["run_bytes"] * moved["counts"].prod(axis=1) * times
     for number in np.unique(route).tolist():
         chosen = route == number
         read_bytes, copies = size[chosen], np.maximum(1, moved["targets"][chosen])
         name = f"{levels[number // len(levels)].value} -> {levels[number % len(levels)].value}"
         yield (
-            f"  {name}: {len(read_bytes)} transfers, {int(read_bytes.sum())} B read, "
+            f"  {name}: {int(times[chosen].sum())} transfers, {int(read_bytes.sum())} B read, "
             f"{int((read_bytes * copies).sum())} B written"
         )
 
@@ -216,24 +237,83 @@ def _steps_of(program: Program, groups: Collection[str]) -> list[int]:
     return [number for number, step in enumerate(program.steps) if step.group in groups]
 
 
-def _commands(program: Program, rows: Sequence[int | None]) -> Iterator[str]:
-    """A headline wherever the step changes, then one line per command and one per binding of a call."""
-    step: int | None = None
+def _spaces(loops: Loops) -> Iterator[str]:
+    """The spaces of loops; none of a program without loops."""
+    if not len(loops.runs):
+        return
+    yield ""
+    yield f"spaces of loops: {len(loops.spaces)}"
+    for number, space in enumerate(loops.spaces):
+        count = int(space["counters"])
+        extents, strides = space["extents"][:count].tolist(), space["strides"][:count].tolist()
+        tiles = f"{'x'.join(map(str, extents))} tiles ({', '.join(_COUNTERS[:count])})" if count else "once"
+        yield f"  s{number} nest {space['nest']}: {tiles} in iteration {_sum(int(space['base']), strides)}"
+
+
+def _commands(looped: LoopedProgram, rows: Sequence[int | None]) -> Iterator[str]:
+    """A headline wherever nest or step changes, then one line per command, its loops, and one per binding of a call."""
+    program, loops = looped.program, looped.loops
+    head: tuple[int, int] | None = None
     digits = len(str(max(0, len(program.commands) - 1)))
     places = [_place(place) for place in program.places]
     queues = [f"{_name(queue.engine)}{queue.number}" for queue in program.queues]
+    nests = loops.spaces["nest"][loops.statements["space"]].tolist()
     for row in rows:
         if row is None:
             yield "  ..."
-            step = None
+            head = None
             continue
         command = program.commands[row]
-        if int(command["step"]) != step:
-            step = int(command["step"])
-            yield from ("", _headline(program, step))
-        yield f"  {row:>{digits}} {queues[command['queue']]} {_what(program, command, places)}{_waits(program, row)}"
+        if (nests[row], int(command["step"])) != head:
+            head = nests[row], int(command["step"])
+            yield from ("", f"{f'nest {nests[row]}, ' if nests[-1] else ''}{_headline(program, head[1])}")
+        changes = _changes(loops, row)
+        yield f"  {row:>{digits}} {queues[command['queue']]} {_what(program, command, places)}{_waits(looped, row)}"
+        if loops.run_offsets[row + 1] > loops.run_offsets[row]:
+            yield f"  {'':>{digits}}   {_runs(loops, row)}{_moves(program, command, changes)}"
         if command["call"] >= 0:
-            yield from _bindings(program, int(command["call"]), places, digits)
+            yield from _bindings(program, int(command["call"]), places, digits, changes)
+
+
+def _runs(loops: Loops, row: int) -> str:
+    """For which tiles a command holds."""
+    found = []
+    runs = loops.runs[loops.run_offsets[row] : loops.run_offsets[row + 1]].tolist()
+    for name, (first, step, count) in zip(_COUNTERS, runs, strict=False):
+        more = f", {first + step}" if step > 1 and count > 2 else ""
+        last = f"{', ' if step > 1 and count == 2 else '..'}{first + step * (count - 1)}" if count > 1 else ""
+        found.append(f"{name} = {first}{more}{last}")
+    statement = loops.statements[row]
+    stage = f", stage {statement['stage']}" if statement["stage"] else ""
+    return f"for {'; '.join(found)} of s{statement['space']}{stage}"
+
+
+def _changes(loops: Loops, row: int) -> dict[int, list[str]]:
+    """By field how it changes: a step per counter, and an offset of its ring."""
+    found: dict[int, list[str]] = {}
+    for field, counter, step in loops.terms[loops.term_offsets[row] : loops.term_offsets[row + 1]].tolist():
+        found.setdefault(field, []).append(f"{step:+} per {_COUNTERS[counter]}")
+    for ring in loops.rings[loops.ring_offsets[row] : loops.ring_offsets[row + 1]]:
+        turn = _sum(int(ring["base"]), ring["coefficients"].tolist())
+        turn = turn if turn.isalnum() else f"({turn})"
+        found.setdefault(int(ring["field"]), []).append(f"{ring['size']:+} x ({turn} mod {ring['modulus']})")
+    return found
+
+
+def _sum(base: int, factors: Sequence[int]) -> str:
+    """A sum over counters."""
+    named = [(factor, name) for factor, name in zip(factors, _COUNTERS, strict=False) if factor]
+    parts = [name if factor == 1 else f"{factor} {name}" for factor, name in named]
+    return " + ".join([str(base), *parts] if base or not parts else parts)
+
+
+def _moves(program: Program, command: Any, changes: Mapping[int, list[str]]) -> str:
+    """How the addresses of a transfer or the box of a call change from tile to tile."""
+    fields = {SOURCE_ADDRESS: "source", TARGET_ADDRESS: "target"}
+    if command["call"] >= 0:
+        axes = len(program.tables[program.calls[command["call"]]["table"]].shape)
+        fields = {ENTRY_START + axis: f"box axis {axis}" for axis in range(axes)}
+    return "".join(f"; {name} {', '.join(changes[field])}" for field, name in fields.items() if field in changes)
 
 
 def _headline(program: Program, number: int) -> str:
@@ -282,10 +362,12 @@ def _call(program: Program, number: int) -> str:
     return f"u{table.unit} {kind} t{call['table']}[{call['entry']}] {box}{sums}{begins}{ends}"
 
 
-def _bindings(program: Program, number: int, places: Sequence[str], digits: int) -> Iterator[str]:
+def _bindings(
+    program: Program, number: int, places: Sequence[str], digits: int, changes: Mapping[int, list[str]]
+) -> Iterator[str]:
     call = program.calls[number]
     table = program.tables[call["table"]]
-    for binding in program.bindings[call["first"] : call["first"] + call["count"]]:
+    for at, binding in enumerate(program.bindings[call["first"] : call["first"] + call["count"]]):
         operand = int(binding["operand"])
         axes = _axes(program.units[table.unit], operand, binding)
         name = "output" if operand == OUTPUT else f"input {operand}"
@@ -294,7 +376,10 @@ def _bindings(program: Program, number: int, places: Sequence[str], digits: int)
         place = places[binding["place"]] if binding["place"] >= 0 else "nowhere"
         box = _box(binding["starts"][:axes].tolist(), binding["lengths"][:axes].tolist())
         strides = ",".join(map(str, binding["strides"][:axes].tolist()))
-        yield f"  {'':>{digits}}   {name} at {place}+{_hex(int(binding['address']))} {box} strides ({strides})"
+        first = BINDING_ADDRESS + at * BINDING_FIELDS
+        fields = {first: "address", **{first + 1 + axis: f"box axis {axis}" for axis in range(axes)}}
+        moves = "".join(f"; {text} {', '.join(changes[key])}" for key, text in fields.items() if key in changes)
+        yield f"  {'':>{digits}}   {name} at {place}+{_hex(int(binding['address']))} {box} strides ({strides}){moves}"
 
 
 def _axes(unit: Unit, operand: int, binding: Any) -> int:
@@ -307,9 +392,11 @@ def _axes(unit: Unit, operand: int, binding: Any) -> int:
     return int(used[-1]) + 1 if len(used) else 0
 
 
-def _waits(program: Program, row: int) -> str:
-    waits = program.waits[program.wait_offsets[row] : program.wait_offsets[row + 1]].tolist()
-    return f"; after {', '.join(map(str, waits))}" if waits else ""
+def _waits(looped: LoopedProgram, row: int) -> str:
+    its = slice(*looped.program.wait_offsets[row : row + 2].tolist())
+    pairs = zip(looped.program.waits[its].tolist(), looped.loops.distances[its].tolist(), strict=True)
+    waits = [f"{number} - {distance}" if distance else str(number) for number, distance in pairs]
+    return f"; after {', '.join(waits)}" if waits else ""
 
 
 def _transfer_bytes(command: Any) -> int:

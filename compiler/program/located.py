@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -28,6 +29,19 @@ from compiler.tiling.tiled import TiledGroup, root_of
 from compiler.units import ceil_div
 
 _SPARE_ALIGNMENT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of what a product sums over: its range (None: all of it), and whether the sum begins and ends here.
+
+    `turn`: how many parts its unit has worked on before, in the same tile.
+    """
+
+    range: tuple[int, int] | None
+    begins: bool
+    ends: bool
+    turn: int = 0
 
 
 class Located(ABC):
@@ -62,18 +76,16 @@ class Located(ABC):
         self._readers: dict[tuple[int, str], list[tuple[OpFacts, Operand]]] = {}
         self.owners = Owners(group, self.tiles)
         self.rounds = rounds_of(self.tiles, self.owners)
-        # which of an input's two buffers a tile uses, and which one a unit used last
-        self._turns: dict[tuple[int, str, tuple[int, ...]], int] = {}
-        self._last_turn: dict[tuple[int, str], int] = {}
-        # inputs that lie in their stores from the start, by unit, name and turn
+        # by whether slices of the channels share a tile: the numbers of each unit's tiles, in its order
+        self._numbers: dict[bool, dict[tuple[int, ...], int]] = {}
+        # which buffers the tiles of results use in turn
+        self._output_turns: dict[str, tuple[int, ...]] = {}
+        # inputs that lie in their stores from the start, by unit, name and tile
         self._in_stores: dict[tuple[int, str, tuple[int, ...]], Held] = {}
-        # how many loads for several units there were: units take turns at them
-        self._loaders = 0
         self._twins: dict[Level, Twins] = {}
         # where tiles lie, as long as they do
         self._tiles_held: dict[tuple[object, ...], Held | None] = {}
         self._address_tables: dict[int, dict[tuple[int, ...], Operand]] = {}
-        self._parts_held: dict[tuple[int, str], tuple[tuple[int, int], int]] = {}
 
     # --- memory ----------------------------------------------------------------------------------------------------
 
@@ -100,6 +112,11 @@ class Located(ABC):
         """The number of a unit's core on the chip."""
         return unit if self.profile.sram is None else unit * self.profile.cores_per_cluster + core
 
+    def cores_of(self, unit: int) -> range:
+        """The numbers of a unit's cores on the chip."""
+        first = self.core_number(unit, 0)
+        return range(first, first + (1 if self.profile.sram is None else self.configuration.cores))
+
     def queue(self, engine: str, number: int) -> int:
         """The queue of an engine."""
         return self.machine.queue_of[engine, number]
@@ -121,11 +138,6 @@ class Located(ABC):
     def _peak(self, level: Level) -> int:
         found = self.buffers.levels.get(level.value)
         return -(-found.allocation.peak_bytes // _SPARE_ALIGNMENT) * _SPARE_ALIGNMENT if found is not None else 0
-
-    def spare(self, level: Level, units: Iterable[int], size_bytes: int) -> list[Slot]:
-        """Bytes of a memory for what only passes it, beside the group's buffers, at one address in all units."""
-        address = self.twins(level).passing(size_bytes)
-        return [self.buffers.insert(self.buffers.place(level, unit), address, size_bytes) for unit in units]
 
     def element(self, name: str) -> int:
         """Bytes of one element of a tensor as it lies on the chip."""
@@ -221,9 +233,7 @@ class Located(ABC):
 
     def first_slice(self, name: str, index: Index) -> bool:
         """False for a tensor that all slices of the channels share, at the slices after the first of a unit."""
-        if "C" not in self.tiles.counts or self.configuration.slices_outer or self._follows_channels(name):
-            return True
-        return index["C"] % self._slice_count == 0
+        return not self._is_shared_by_slices(name) or index["C"] % self._slice_count == 0
 
     @property
     def _slice_count(self) -> int:
@@ -232,7 +242,7 @@ class Located(ABC):
 
     def last_slice(self, name: str, index: Index) -> bool:
         """True where a tile is the last one of its unit that reads what slices of the channels share."""
-        if "C" not in self.tiles.counts or self.configuration.slices_outer or self._follows_channels(name):
+        if not self._is_shared_by_slices(name):
             return True
         return index["C"] % self._slice_count == self._slice_count - 1 or index["C"] == self.tiles.counts["C"] - 1
 
@@ -243,40 +253,25 @@ class Located(ABC):
         """What a tile makes anew of a tensor."""
         return self.tiles.fresh(name, index)
 
-    def tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
-        """Where a tile's new part of a tensor lies in its unit's memory; None if it makes none."""
-        # but for parts of sums it is not the round that decides about a buffer, but what has been loaded
-        key = (name, unit, parity if name in self.group.reduced else 0, *index.values())
+    def tile(self, name: str, unit: int, index: Index, part: Part | None = None) -> Held | None:
+        """Where a tile's new part of a tensor lies in its unit's memory; None if it makes none.
+
+        `part`: of what is summed in parts, the one at hand.
+        """
+        key = (name, unit, part if name in self.group.reduced else None, *index.values())
         try:
             return self._tiles_held[key]
         except KeyError:
-            found = self._tiles_held[key] = self._new_tile(name, unit, index, parity)
+            found = self._tiles_held[key] = self._new_tile(name, unit, index, part)
             return found
 
-    def _set_turn(self, unit: int, name: str, index: Index, turn: int) -> None:
-        """Say which of its two buffers an input's tile uses."""
-        key = (unit, name, self._turn_key(name, index))
-        if self._turns.get(key, 0) != turn:
-            if len(key[2]) < len(index):
-                # several tiles share it
-                self._tiles_held.clear()
-            for other, root in self._roots.items():
-                if root == name:
-                    self._tiles_held.pop((other, unit, 0, *index.values()), None)
-        self._turns[key] = turn
-
-    def lie_in(self, name: str, unit: int, index: Index, held: Held) -> None:
-        """Say that an input's tile lies elsewhere than in a buffer for tiles."""
-        self._in_stores[unit, name, self._turn_key(name, index)] = held
-        self._tiles_held.clear()
-
-    def _new_tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
+    def _new_tile(self, name: str, unit: int, index: Index, part: Part | None) -> Held | None:
         in_store = self._in_stores.get((unit, name, self._turn_key(name, index))) if self._in_stores else None
         if in_store is not None:
             return in_store
         box = self.made(name, index)
         if name in self.group.reduced:
-            box, parity = self._part_box(name, unit, box, parity)
+            box, turn = self.part_box(name, box, part), 0 if part is None else part.turn
         if is_empty(box):
             return None
         place = self.place(unit)
@@ -284,9 +279,28 @@ class Located(ABC):
             root = self._roots.get(name)
             if root is None:
                 root = self._roots[name] = self.turn_root(name)
-            parity = self._turns.get((unit, root, self._turn_key(root, index)), 0)
-        slot = self.buffers.slots.get((place, ("tile", name, parity))) or self.buffers.slots[place, ("tile", name, 0)]
+            turn = self._buffer_of(root, unit, index)
+        slot = self.buffers.slots.get((place, ("tile", name, turn))) or self.buffers.slots[place, ("tile", name, 0)]
         return self._in_slot(name, slot, box)
+
+    def _buffer_of(self, root: str, unit: int, index: Index) -> int:
+        """Which of its buffers a tile of a tensor uses: by the tile's number."""
+        turns = (0, 1) if root in self.geometry.inputs else self._output_turns.get(root, (0,))
+        return turns[self._number(root, unit, index) % len(turns)]
+
+    def _number(self, name: str, unit: int, index: Index) -> int:
+        """How many tiles of a tensor a unit works on before this one; slices of the channels may share them."""
+        shared = self._is_shared_by_slices(name)
+        known = self._numbers.get(shared)
+        if known is None:
+            known, counts = self._numbers.setdefault(shared, {}), [0] * self.units
+            for jobs in self.rounds:
+                for worker, tile in jobs:
+                    key = (worker, *self._turn_key(name, tile))
+                    if key not in known:
+                        known[key] = counts[worker]
+                        counts[worker] += 1
+        return known[unit, *self._turn_key(name, index)]
 
     def turn_root(self, name: str) -> str:
         """The input of the group in whose buffer a tensor's tiles lie, if they do; else the tensor itself."""
@@ -294,9 +308,13 @@ class Located(ABC):
 
     def _turn_key(self, name: str, index: Index) -> tuple[int, ...]:
         """What names a tile of an input: slices of the channels share what does not follow these."""
-        if "C" not in index or self.configuration.slices_outer or self._follows_channels(name):
+        if not self._is_shared_by_slices(name):
             return tuple(index.values())
         return tuple([number for axis, number in index.items() if axis != "C"])
+
+    def _is_shared_by_slices(self, name: str) -> bool:
+        """True for a tensor of which slices of the channels, one after another, share a tile."""
+        return "C" in self.tiles.counts and not self.configuration.slices_outer and not self._follows_channels(name)
 
     def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
         strides = self._strides.get(name)
@@ -322,11 +340,10 @@ class Located(ABC):
             found = self._dense[key] = strides_of(lengths, order, self.element(name))
         return found
 
-    def _part_box(self, name: str, unit: int, box: Box, parity: int) -> tuple[Box, int]:
-        """The part of a reduced input's box that is at hand, and which of its two buffers holds it."""
-        found, turn = self._parts_held.get((unit, name), ((0, 0), parity))
+    def part_box(self, name: str, box: Box, part: Part | None) -> Box:
+        """Of a box of an input that is summed in parts, the part at hand; empty if there is none."""
         axis = self._reduced_axis(name)
-        return (*box[:axis], found, *box[axis + 1 :]), turn
+        return (*box[:axis], (0, 0) if part is None or part.range is None else part.range, *box[axis + 1 :])
 
     def _reduced_axis(self, name: str) -> int:
         product = self.geometry.product
@@ -345,11 +362,11 @@ class Located(ABC):
     def _root(self, name: str) -> str:
         return root_of(name, self.takes_over)
 
-    def pieces(self, name: str, unit: int, index: Index, box: Box, parity: int) -> list[Held]:
+    def pieces(self, name: str, unit: int, index: Index, box: Box, part: Part | None = None) -> list[Held]:
         """Where a box of a tensor lies in a unit's memory."""
         shapes, place = self.tiles.stores(name), self.place(unit)
         stores = [s for shape in shapes if (s := self.buffers.store(place, name, shape.axis))] if shapes else ()
-        return pieces_of(self.tiles, name, index, box, self.tile(name, unit, index, parity), stores)
+        return pieces_of(self.tiles, name, index, box, self.tile(name, unit, index, part), stores)
 
     def summed_axis(self, op: OpFacts, operand: Operand) -> int | None:
         """The axis of an operand that a product sums over; None for other operands and ops."""

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product, zip_longest
+from typing import NamedTuple
 
 from compiler.ops.op_facts import FACTORS, OpFacts
-from compiler.program.core_memory import NestedMemory
+from compiler.program.core_memory import NestedMemory, Work
 from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.group import stored_box
-from compiler.program.parts import Part, channel_part
+from compiler.program.iteration import At, Loop, Step
+from compiler.program.located import Part
+from compiler.program.parts import channel_part
 from compiler.program.program import Opcode
-from compiler.program.rounds import Job, in_step
-from compiler.program.tiles import Index
-from compiler.program.weights import Bound, Core
-from compiler.tiling.tile import Spread, WeightHome
+from compiler.program.rounds import in_step
+from compiler.program.tiles import Index, Tiles
+from compiler.program.weight_reach import Core, Need
+from compiler.program.weights import Bound
+from compiler.tiling.tile import Spread
 from compiler.units import ceil_div
 
-# A core's work: its unit, the unit's tile, the core, the core tile.
-_Work = tuple[int, Index, int, dict[str, int]]
 # The core tiles of a round: unit and index of each.
 _Round = frozenset[tuple[int, ...]]
+
+
+class _Entry(NamedTuple):
+    """A core's work on an op: its unit, the unit's tile, the core, the core tile, the result's place and its box."""
+
+    unit: int
+    tile: Index
+    core: int
+    core_tile: dict[str, int]
+    held: Held
+    box: Box
 
 
 class NestedLowering(NestedMemory):
@@ -29,39 +43,56 @@ class NestedLowering(NestedMemory):
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
-    def work(self, jobs: list[Job], parity: int) -> None:
+    def work(self) -> tuple[Step | Loop, ...]:
         """Core tiles of all units side by side; unit by unit where halos pass between them."""
-        for unit, index in jobs:
-            for name in self.geometry.outputs or (self.geometry.primary,):
-                held = self.tile(name, unit, index, parity)
-                if held is not None:
-                    held.slot.begin()
-        rounds = [self._core_rounds(unit, index) for unit, index in jobs]
-        if self.group.exchanges and not self._units_share_parts and not self.shares_sums:
-            self._bring_weights([work for found in rounds for work in found[0]])
-            for found in rounds:
-                for work in found:
-                    self._core_round(work, parity)
-            return
-        for row in zip_longest(*rounds):
-            self._core_round([entry for found in row if found is not None for entry in found], parity)
-
-    def _bring_weights(self, work: list[_Work]) -> None:
-        """Weights that wait in the cores come to all units at once, though these work one after another."""
-        if self.group.slices > 1:
-            return
+        found: list[Step | Loop] = []
         for step, op in enumerate(self.geometry.ops):
-            cores: dict[tuple[int, int], list[Core]] = {}
-            whole = (0, 1)
-            for unit, tile, core, index in work if self.group.homes[step] is WeightHome.CORE else ():
-                box = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))
-                if not is_empty(box):
-                    cores.setdefault((0, 1) if op.channel_axis is None else box[op.channel_axis], []).append(
-                        (unit, core)
-                    )
-                    whole = self._unit_channels(op, unit, tile)
-            for channels, mine in cores.items():
-                self.weights.ensure(step, mine, channels, whole)
+            name, is_parted = op.output, self.group.input_parts > 1 and op is self.geometry.product
+            without = {*self.group.reduced, *self.gathered}
+            reads = (read for read in self.geometry.first_readers.get(op.index, ()) if read not in without)
+            found += [self.step(f"fill {read}", op, partial(self._fill_input, read, op)) for read in reads]
+            found.append(self.step(f"lasting weights of {name}", op, partial(self.weights.bring_lasting, step)))
+            if is_parted:
+                found.append(self.step(f"sum up {name}", op, partial(self._sums, step, op)))
+            else:
+                found.append(self.step(f"weights of {name}", op, partial(self._weights, step, op)))
+                found.append(self.step(f"make {name}", op, partial(self._make, step, op)))
+            if self._parts_are_shared:
+                found.append(self.step(f"share {name}", op, partial(self._share, step, op)))
+            if name in self.group.core_resident:
+                found.append(self.step(f"pass on {name}", op, partial(self._pass_results, op)))
+            kept = (dying for dying in self.dying((step,)) if dying in self.group.core_resident)
+            found += [self.step(f"keep {dying}", op, partial(self._keep_results, dying)) for dying in kept]
+        begin = self.step("begin results", self.geometry.ops[-1], self.each(self._begin_results))
+        return begin, Loop(name="core tiles", count=lambda at: len(self._rounds_of(at[0])), body=tuple(found))
+
+    def core_walks(self) -> list[tuple[Tiles, Mapping[str, Sequence[int]]]]:
+        """The core tiles."""
+        return [(self.core_tiles, self._blocks)]
+
+    def _begin_results(self, unit: int, index: Index) -> None:
+        for name in self.geometry.outputs or (self.geometry.primary,):
+            held = self.tile(name, unit, index)
+            if held is not None:
+                held.slot.begin()
+
+    def _rounds_of(self, number: int) -> list[list[Work]]:
+        """The core rounds of a round of tiles."""
+        known = self._known_rounds.get(number)
+        if known is None:
+            of_units = [self.core_rounds(unit, index) for unit, index in self.rounds[number]]
+            if self.group.exchanges and not self._units_share_parts and not self.shares_sums:
+                known = [work for found in of_units for work in found]
+            else:
+                rows = zip_longest(*of_units)
+                known = [[entry for found in row if found is not None for entry in found] for row in rows]
+            self._known_rounds = {number: known}
+        return known
+
+    def _now(self, at: At) -> tuple[list[Work], _Round]:
+        """The core tiles that are worked on at the same time, and a set of them."""
+        work = self._rounds_of(at[0])[at[1]]
+        return work, frozenset((unit, *index.values()) for unit, _, _, index in work)
 
     @property
     def _parts_are_shared(self) -> bool:
@@ -72,7 +103,17 @@ class NestedLowering(NestedMemory):
     def _cores_share_parts(self) -> bool:
         return self._parts_are_shared and self.configuration.core_spread is Spread.CHANNELS
 
-    def _core_rounds(self, unit: int, index: Index) -> list[list[_Work]]:
+    def core_rounds(self, unit: int, index: Index) -> list[list[Work]]:
+        """What the cores of a unit do in turn with one of its tiles."""
+        key = (unit, *index.values())
+        known = self._known_core_rounds.get(key)
+        if known is None:
+            if len(self._known_core_rounds) > 2 * self.units:
+                self._known_core_rounds.clear()
+            known = self._known_core_rounds[key] = self._new_core_rounds(unit, index)
+        return known
+
+    def _new_core_rounds(self, unit: int, index: Index) -> list[list[Work]]:
         ranges = []
         for axis in self.core_tiles.order:
             blocks, number = self._blocks[axis], index.get(axis, 0)
@@ -107,54 +148,41 @@ class NestedLowering(NestedMemory):
         core = self._core_of(index)
         return [(unit, core) for unit in self.owners.of(outer)]
 
-    def _core_round(self, work: list[_Work], parity: int) -> None:
-        """All ops of the group on the core tiles of one round."""
-        now = frozenset((unit, *index.values()) for unit, _, _, index in work)
+    def _pass_results(self, op: OpFacts, at: At) -> None:
+        """What other core tiles of the same core round need of a result, once it is made."""
+        work, now = self._now(at)
         for unit, _, core, index in work:
-            self._set_core_turn(unit, core, index)
-        for step, op in enumerate(self.geometry.ops):
-            self.emitter.step = self.step_of[op.index]
-            mine = self._working(op, work)
-            for name in self.geometry.first_readers.get(op.index, ()):
-                if name not in self.group.reduced and name not in self.gathered:
-                    self._fill(name, mine, parity)
-            if self.group.input_parts > 1 and op is self.geometry.product:
-                self._sums(step, op, mine, parity, now)
-            else:
-                self._op(step, op, mine, parity, now)
-            if self._parts_are_shared:
-                self._share(step, op, work)
-            for unit, _, core, index in work:
-                held = self._core_tile(op.output, unit, core, index)
-                if held is not None and self._is_first(op.output, index):
-                    self._pull(op.output, unit, core, index, held, now, at_once=True)
-                self._save_results(op.output, unit, core, index, now, at_once=True)
-            for name in self.dying((step,)):
-                for unit, _, core, index in work:
-                    self._save_results(name, unit, core, index, now, at_once=False)
+            held = self._core_tile(op.output, unit, core, index)
+            if held is not None and self._is_first(op.output, index):
+                self._pull(op.output, unit, core, index, held, now, at_once=True)
+            self._save_results(op.output, unit, core, index, now, at_once=True)
 
-    def _working(self, op: OpFacts, work: list[_Work]) -> list[_Work]:
+    def _keep_results(self, name: str, at: At) -> None:
+        """What later core tiles need of a tensor that no further op of this one reads."""
+        work, now = self._now(at)
+        for unit, _, core, index in work:
+            self._save_results(name, unit, core, index, now, at_once=False)
+
+    def _working(self, op: OpFacts, work: list[Work]) -> list[Work]:
         """The cores that work on an op: where units share out a sum, after it only those of the last one."""
         if not self.shares_sums or op is self.geometry.product:
             return work
         return [entry for entry in work if entry[0] == self.summing_units - 1]
 
-    def _sums(self, step: int, op: OpFacts, work: list[_Work], parity: int, now: _Round) -> None:
+    def _sums(self, step: int, op: OpFacts, at: At) -> None:
         """A product whose sums are made part by part: by all units at once, or one takes up the sums of another."""
-        by_unit: dict[int, list[_Work]] = {}
+        work, now = self._now(at)
+        by_unit: dict[int, list[Work]] = {}
         for entry in sorted(work, key=lambda entry: entry[0]):
             by_unit.setdefault(entry[0], []).append(entry)
         if not self.shares_sums:
-            for turn, part in enumerate(self.parts(0)):
-                self.load_part(op, [(unit, mine[0][1]) for unit, mine in by_unit.items()], part, turn)
-                for mine in by_unit.values():
-                    self._sum_part(step, op, mine, parity, now, part, {} if turn == 0 else None)
+            for part in self.parts(0):
+                self._sum_part(step, op, [entry for mine in by_unit.values() for entry in mine], at, now, part, {})
             return
         sent: dict[int, tuple[Held, int]] = {}
         for unit, mine in by_unit.items():
-            for turn, part in enumerate(self.parts(unit)):
-                self.load_part(op, [(unit, mine[0][1])], part, turn)
-                self._sum_part(step, op, mine, parity, now, part, sent if turn == 0 else None)
+            for part in self.parts(unit):
+                self._sum_part(step, op, mine, at, now, part, sent)
             if self.parts(unit):
                 for _, _, core, index in mine:
                     held = self._core_tile(op.output, unit, core, index)
@@ -165,37 +193,91 @@ class NestedLowering(NestedMemory):
         self,
         step: int,
         op: OpFacts,
-        mine: list[_Work],
-        parity: int,
+        mine: list[Work],
+        at: At,
         now: _Round,
         part: Part,
-        sent: dict[int, tuple[Held, int]] | None,
+        sent: Mapping[int, tuple[Held, int]],
     ) -> None:
-        """Add one part to the sums of a unit's cores."""
+        """Add one part to the sums of units' cores; what other units have (`sent`) comes before the first one."""
+        jobs = {
+            unit: tile
+            for unit, tile, _, index in mine
+            if self.group.parts_come_again or index == self.core_rounds(unit, tile)[0][0][3]
+        }
+        self.load_part(op, list(jobs.items()), part, self.turn(len(self.geometry.inputs) + step, at))
         for name in self.geometry.first_readers.get(op.index, ()):
             if name in self.group.reduced:
-                self._fill(name, mine, parity)
-        self._op(step, op, mine, parity, now, part, sent)
+                self._fill(name, mine, part)
+        entries = self._entries(op, mine)
+        if part.turn == 0:
+            for entry in entries:
+                self._begin(op, entry, now)
+        entries = [entry for entry in entries if not is_empty(entry.box)]
+        if part.turn == 0:
+            for entry in entries:
+                if entry.core in sent:
+                    source, sender = sent[entry.core]
+                    self.pass_sums(source, entry.held, entry.box, self.queue("cdma", sender), op)
+        needs = [self._need(op, entry, part) for entry in entries]
+        use = self._use(at) * self.group.input_parts + part.turn
+        self.weights.bring_passing(step, at, needs, use, tables=part.turn == 0)
+        for entry, need in zip(entries, needs, strict=True):
+            self._call(op, entry, self.weights.bound(step, need, at[0], use), part)
 
-    def _fill(self, name: str, work: list[_Work], parity: int) -> None:
+    # --- inputs -------------------------------------------------------------------------------------------------------
+
+    def _fill_input(self, name: str, op: OpFacts, at: At) -> None:
+        """An input of the group from SRAM to the cores, but where it lies there from the core tile before."""
+        work = [entry for entry in self._working(op, self._now(at)[0]) if not self._lies_there(name, entry)]
+        self._fill(name, work)
+
+    def _fill(self, name: str, work: list[Work], part: Part | None = None) -> None:
         """An input of the group from SRAM to the cores: to all that need the same box at once."""
         element = self.element(name)
         wanted: dict[tuple[int, Box], list[tuple[int, Held]]] = {}
         tiles: dict[tuple[int, Box], Index] = {}
         for unit, tile, core, index in work:
-            held = self._core_tile(name, unit, core, index)
+            held = self._core_tile(name, unit, core, index, part)
             if held is None or not self._has_work(name, unit, core, index):
                 continue
-            content = (tuple(tile.values()), held.box)
-            if held.slot.content == content:
-                continue
-            held.slot.begin(content)
+            held.slot.begin(name)
             wanted.setdefault((unit, held.box), []).append((core, held))
             tiles[unit, held.box] = tile
         for (unit, box), targets in wanted.items():
-            for source in self.pieces(name, unit, tiles[unit, box], box, parity):
+            for source in self.pieces(name, unit, tiles[unit, box], box, part):
                 cores = [core for core, _ in targets]
                 self.weights.to_cores(source, unit, cores, [held for _, held in targets], source.box, element)
+
+    def _lies_there(self, name: str, work: Work) -> bool:
+        """True if the core tile before, of the same core and tile, needs the same box, and nothing else lies there."""
+        unit, tile, core, index = work
+        if not self._stays_between(name):
+            return False
+        before = self._before(unit, tile, core, index)
+        if before is None or not self._has_work(name, unit, core, before):
+            return False
+        return self._core_tile(name, unit, core, before) == self._core_tile(name, unit, core, index)
+
+    def _stays_between(self, name: str) -> bool:
+        """True if no other buffer of the group shares bytes with that of an input in a core."""
+        found = self._alone.get(name)
+        if found is None:
+            place, key = self.core_place(0, 0), ("core tile", name)
+            keys = [found for found in (key, (*key, 1)) if (place, found) in self.buffers.slots]
+            found = self._alone[name] = self.buffers.are_alone(place, keys)
+        return found
+
+    def _before(self, unit: int, tile: Index, core: int, index: Index) -> dict[str, int] | None:
+        """The core tile that a core works on before one, of the same tile; None for the first."""
+        before = None
+        for work in self.core_rounds(unit, tile):
+            for _, _, other, found in work:
+                if other == core:
+                    if found == index:
+                        return before
+                    before = found
+        return None
 
     def _has_work(self, name: str, unit: int, core: int, index: Index) -> bool:
         """False for a core that has no part of anything that is made of an input."""
@@ -204,50 +286,72 @@ class NestedLowering(NestedMemory):
             not is_empty(self._part(op, unit, core, self.core_tiles.fresh(op.output, index))) for op, _ in readers
         )
 
-    def _op(
-        self,
-        step: int,
-        op: OpFacts,
-        work: list[_Work],
-        parity: int,
-        now: _Round,
-        part: Part | None = None,
-        sent: Mapping[int, tuple[Held, int]] | None = None,
-    ) -> None:
-        entries: dict[tuple[int, int], list[tuple[_Work, Held, Box]]] = {}
-        for job in work:
-            unit, _, core, index = job
+    # --- ops ----------------------------------------------------------------------------------------------------------
+
+    def _entries(self, op: OpFacts, work: list[Work]) -> list[_Entry]:
+        """Who makes what of an op's result."""
+        found = []
+        for unit, tile, core, index in work:
             held = self._core_tile(op.output, unit, core, index)
-            if held is None or not self._is_first(op.output, index):
-                continue
-            if part is None or sent is not None:
-                held.slot.begin()
-                self._pull(op.output, unit, core, index, held, now, at_once=False)
-            box = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))
-            if not is_empty(box):
-                channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
-                entries.setdefault(channels, []).append((job, held, box))
-                if sent and core in sent:
-                    source, sender = sent[core]
-                    self.pass_sums(source, held, box, self.queue("cdma", sender), op)
-        self.weights.ensure_tables(step, [(j[0], j[2]) for jobs in entries.values() for j, _, _ in jobs])
-        for channels, jobs in entries.items():
-            cores = [(unit, core) for (unit, _, core, _), _, _ in jobs]
-            whole = self._unit_channels(op, *jobs[0][0][:2])
-            bound = self.weights.ensure(step, cores, channels, whole, part.range if part else None)
-            for (unit, tile, core, index), held, box in jobs:
-                ends = part is None or part.ends
-                operands: Bound = [entry for entry in bound[unit, core] if ends or entry[0] < FACTORS]
-                for operand in self.context.operands(op.index):
-                    if not operand.constant and operand.gathered is None:
-                        need = self.need_of_part(op, operand, box, part)
-                        found = self._core_pieces(operand.tensor, unit, core, index, need)
-                        operands += [(operand.number, piece) for piece in found]
-                number = self.core_number(unit, core)
-                if not self.gather(op, number, box, operands, held):
-                    self.call(op, self.queue("core", number), box, operands, held, part)
-                if ends:
-                    self._drain(op, (unit, tile, core, index), box, held, parity)
+            if held is not None and self._is_first(op.output, index):
+                box = self._part(op, unit, core, self.core_tiles.fresh(op.output, index))
+                found.append(_Entry(unit, tile, core, index, held, box))
+        return found
+
+    def _need(self, op: OpFacts, entry: _Entry, part: Part | None = None) -> Need:
+        channels = (0, 1) if op.channel_axis is None else entry.box[op.channel_axis]
+        whole = self._unit_channels(op, entry.unit, entry.tile)
+        return Need((entry.unit, entry.core), channels, whole, None if part is None else part.range)
+
+    def needs(self, step: int) -> Iterator[tuple[int, Need]]:
+        """What all core tiles need of an op's weights, round by round."""
+        op = self.geometry.ops[step]
+        is_parted = self.group.input_parts > 1 and op is self.geometry.product
+        for number in range(len(self.rounds)):
+            for work in self._rounds_of(number):
+                for entry in self._entries(op, self._working(op, work)):
+                    if is_empty(entry.box):
+                        continue
+                    for part in self.parts(entry.unit) if is_parted else (None,):
+                        yield number, self._need(op, entry, part)
+
+    def _use(self, at: At) -> int:
+        """The number of a use of an op's weights, counted over all core rounds."""
+        return at[0] * self.group.core_walk.rounds + at[1]
+
+    def _weights(self, step: int, op: OpFacts, at: At) -> None:
+        entries = self._entries(op, self._working(op, self._now(at)[0]))
+        needs = [self._need(op, entry) for entry in entries if not is_empty(entry.box)]
+        self.weights.bring_passing(step, at, needs, self._use(at), tables=True)
+
+    def _make(self, step: int, op: OpFacts, at: At) -> None:
+        """An op on the core tiles of a core round."""
+        work, now = self._now(at)
+        for entry in self._entries(op, self._working(op, work)):
+            self._begin(op, entry, now)
+            if not is_empty(entry.box):
+                bound = self.weights.bound(step, self._need(op, entry), at[0], self._use(at))
+                self._call(op, entry, bound)
+
+    def _begin(self, op: OpFacts, entry: _Entry, now: _Round) -> None:
+        entry.held.slot.begin()
+        self._pull(op.output, entry.unit, entry.core, entry.core_tile, entry.held, now, at_once=False)
+
+    def _call(self, op: OpFacts, entry: _Entry, weights: Bound, part: Part | None = None) -> None:
+        """The call that makes a core tile's result or adds to its sums, and its way to the SRAM when it is done."""
+        unit, tile, core, index, held, box = entry
+        ends = part is None or part.ends
+        operands: Bound = [found for found in weights if ends or found[0] < FACTORS]
+        for operand in self.context.operands(op.index):
+            if not operand.constant and operand.gathered is None:
+                need = self.need_of_part(op, operand, box, part)
+                pieces = self._core_pieces(operand.tensor, unit, core, index, need, part)
+                operands += [(operand.number, piece) for piece in pieces]
+        number = self.core_number(unit, core)
+        if not self.gather(op, number, box, operands, held):
+            self.call(op, self.queue("core", number), box, operands, held, part)
+        if ends:
+            self._drain(op, (unit, tile, core, index), box, held)
 
     def _is_first(self, name: str, index: Index) -> bool:
         """False for what all slices of the channels share, at slices after the core's first."""
@@ -277,8 +381,9 @@ class NestedLowering(NestedMemory):
         units = self.units if self.configuration.spread is Spread.CHANNELS else 1
         return channel_part(op, channel_part(op, box, unit, units), core, cores)
 
-    def _share(self, step: int, op: OpFacts, work: list[_Work]) -> None:
+    def _share(self, step: int, op: OpFacts, at: At) -> None:
         """Parts of the channels to the cores that need them for a later op; what has none every core has made."""
+        work, _ = self._now(at)
         if op.channel_axis is None:
             return
         element = self.element(op.output)
@@ -399,14 +504,14 @@ class NestedLowering(NestedMemory):
                     queue = self.queue("mvdma", self.core_number(*sender))
                     self.emitter.copy(opcode, queue, source, target, part, element)
 
-    def _drain(self, op: OpFacts, job: _Work, box: Box, held: Held, parity: int) -> None:
+    def _drain(self, op: OpFacts, job: Work, box: Box, held: Held) -> None:
         """An output of the group from a core to the SRAM: what no other core tile hands out."""
         unit, tile, core, index = job
         if op.output not in (self.geometry.outputs or (self.geometry.primary,)):
             return
         if not self.hands_out(op, 0, core):
             return
-        target = self.tile(op.output, unit, tile, parity)
+        target = self.tile(op.output, unit, tile)
         mine = stored_box(self.core_tiles, op.output, index, self._blocks)
         part = overlap(box, mine) if mine is not None else None
         part = overlap(part, target.box) if part is not None and target is not None else None

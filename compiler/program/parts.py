@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.errors import LimitError
@@ -12,8 +11,8 @@ from compiler.ops.base import FLOATS
 from compiler.ops.op_facts import OpFacts
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, is_empty, overlap
-from compiler.program.located import Located
-from compiler.program.peers import between_cores, send, send_own, share_out
+from compiler.program.located import Located, Part
+from compiler.program.peers import between_cores, loaders_at_once, send, send_own, share_out
 from compiler.program.program import OUTPUT, Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.slots import Slot
@@ -22,20 +21,21 @@ from compiler.tiling.tile import Spread
 from compiler.units import ceil_div, element_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of what a product sums over: its range (None: all of it), and whether the sum begins and ends here."""
-
-    range: tuple[int, int] | None
-    begins: bool
-    ends: bool
-
-
 class SharedLowering(Located):
     """Calls on boxes or parts of them, and what passes between units for them."""
 
-    def deliver(self, region: Held, targets: list[Held], units: list[int], box: Box, element: int) -> None:
-        """Load a box for several units: by multicast; or each a part of it, which the others get from there."""
+    @cached_property
+    def sharing(self) -> int:
+        """How many units load parts of what several of them need."""
+        engine = "gdma" if self.level is Level.SRAM else "iodma"
+        queue = self.queue(engine if self.machine.has(engine) else "iodma", 0)
+        return min(self.units, loaders_at_once(self.machine, queue))
+
+    def deliver(self, region: Held, targets: list[Held], units: list[int], box: Box, element: int, turn: int) -> None:
+        """Load a box for several units: by multicast; or each a part of it, which the others get from there.
+
+        `turn`: whose it is to load the first part.
+        """
         engine = "gdma" if self.level is Level.SRAM else "iodma"
         engine = engine if self.machine.has(engine) else "iodma"
         between = "cdma" if self.level is Level.SRAM else "link"
@@ -46,7 +46,7 @@ class SharedLowering(Located):
             self.emitter.copy(Opcode.LOAD, queues[0], region, first, box, element, [held.slot for held in rest])
         elif rest and self.machine.has(between):
             sending = [self.queue(between, unit) for unit in units]
-            self._loaders += share_out(self.emitter, region, targets, queues, sending, box, element, self._loaders)
+            share_out(self.emitter, region, targets, queues, sending, box, element, turn)
         else:
             for held, queue in zip(targets, queues, strict=True):
                 self.emitter.copy(Opcode.LOAD, queue, region, held, box, element)
@@ -66,14 +66,14 @@ class SharedLowering(Located):
             return box
         return channel_part(op, box, unit, self.units)
 
-    def share_channels(self, step: int, op: OpFacts, unit: int, index: Index, parity: int, engine: str) -> None:
+    def share_channels(self, step: int, op: OpFacts, engine: str, unit: int, index: Index) -> None:
         """Where units make parts of the channels, send this unit's part to those that need it for a later op."""
         if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
             return
         if op.channel_axis is None:
             # every unit has made all of it
             return
-        held = self.tile(op.output, unit, index, parity)
+        held = self.tile(op.output, unit, index)
         if held is None:
             return
         mine = self.unit_part(op, unit, held.box)
@@ -96,7 +96,7 @@ class SharedLowering(Located):
                     )
                 wanted = self._wanted[key]
             part = overlap(mine, wanted) if wanted is not None else None
-            target = self.tile(op.output, other, index, parity) if part is not None else None
+            target = self.tile(op.output, other, index) if part is not None else None
             if part is not None and target is not None:
                 found.append((target, part))
         cores = range(self.configuration.cores if self.level is Level.SRAM else 1)
@@ -182,16 +182,18 @@ class SharedLowering(Located):
                 found.append(axis_map.project_one(start, stop, extent))
         return tuple(found)
 
+    def is_gathering(self, op: OpFacts) -> bool:
+        """True for an op that reads rows of a table in DRAM through indices."""
+        return bool(self.gathered) and any(operand.gathered for operand in self.context.operands(op.index))
+
     def gather(self, op: OpFacts, core: int, box: Box, at_hand: list[tuple[int, Held]], result: Held) -> bool:
         """An op that reads rows of a table in DRAM through indices: its rows come to the core; False for other ops.
 
         `at_hand`: by number where boxes of its other operands lie in the core; constants that do not are read in DRAM.
         """
-        if not self.gathered:
+        if not self.is_gathering(op):
             return False
         operands = self.context.operands(op.index)
-        if not any(operand.gathered for operand in operands):
-            return False
         bound: list[tuple[int, Held]] = []
         for operand in operands:
             if operand.gathered is not None:
@@ -215,7 +217,6 @@ class SharedLowering(Located):
         table = self.context.table(op.index)
         entry = self.context.entry(table, box)
         reads = [piece.slot for _, piece in bound]
-        self.emitter.step = self.step_of[op.index]
         queue = self.queue("iodma", core)
         self.emitter.call(
             queue, table, entry, [*bound, (OUTPUT, result.part(box))], reads, (result.slot,), Opcode.GATHER
@@ -242,7 +243,8 @@ class SharedLowering(Located):
         mine = range(unit * slices, (unit + 1) * slices) if self.shares_sums else range(slices)
         ranges = [(k, (min(extent, k * size), min(extent, (k + 1) * size))) for k in mine]
         last = ceil_div(extent, size) - 1
-        return [Part(found, k == 0, k == last) for k, found in ranges if found[0] < found[1]]
+        filled = [(k, found) for k, found in ranges if found[0] < found[1]]
+        return [Part(found, k == 0, k == last, turn) for turn, (k, found) in enumerate(filled)]
 
     @property
     def shares_sums(self) -> bool:
@@ -275,21 +277,18 @@ class SharedLowering(Located):
         for operand in self.context.operands(op.index):
             if operand.tensor not in self.group.reduced or part.range is None:
                 continue
-            for unit, _ in jobs:
-                self._parts_held[unit, operand.tensor] = (part.range, turn % 2)
-            self._tiles_held.clear()
             wanted: dict[Box, tuple[list[Held], list[int]]] = {}
             for unit, index in jobs:
-                held = self.tile(operand.tensor, unit, index, turn % 2)
-                if held is None or held.slot.content == (part.range, held.box):
-                    continue
-                held.slot.begin((part.range, held.box))
-                targets, units = wanted.setdefault(held.box, ([], []))
-                targets.append(held)
-                units.append(unit)
+                held = self.tile(operand.tensor, unit, index, part)
+                if held is not None:
+                    held.slot.begin(part.range)
+                    targets, units = wanted.setdefault(held.box, ([], []))
+                    targets.append(held)
+                    units.append(unit)
             region = self.context.region(operand.tensor)
-            for box, (targets, units) in wanted.items():
-                self.deliver(region, targets, units, box, self.element(operand.tensor))
+            for number, (box, (targets, units)) in enumerate(wanted.items()):
+                its = turn + number * self.sharing
+                self.deliver(region, targets, units, box, self.element(operand.tensor), its)
 
     def call(
         self,
@@ -302,7 +301,6 @@ class SharedLowering(Located):
     ) -> None:
         """Emit the call that makes a box of an op's output, or adds a part of its sums."""
         table = self.context.table(op.index)
-        self.emitter.step = self.step_of[op.index]
         operands = self.with_tables(op, operands)
         if part is None or part.range is None:
             entry = self.context.entry(table, box)

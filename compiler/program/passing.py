@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 from compiler.errors import LimitError
 from compiler.ir.layout import strides_of
+from compiler.ops.op_facts import OpFacts
 from compiler.ops.slab import lengths
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held
 from compiler.program.program import Level
 from compiler.program.slots import Slot
+from compiler.program.twins import align_to_line
 from compiler.program.weight_boxes import WeightBoxes
 from compiler.tiling.memory import PASSING, PASSING_LINE, WEIGHTS
+from compiler.units import ceil_div
 
 if TYPE_CHECKING:
     from compiler.program.group import GroupLowering
 
 # With less room than this beside a group's buffers, weights come from DRAM to a core, and from there to the others.
 _LEAST_SPARE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Equal places through which a step's weights pass, the first one to be used, and where operands lie in a place.
+
+    `offsets`: by operand, with the bytes there.
+    """
+
+    place_bytes: int
+    count: int
+    first: int
+    offsets: Mapping[int, tuple[int, int]]
 
 
 class PassingWeights(WeightBoxes):
@@ -30,6 +48,9 @@ class PassingWeights(WeightBoxes):
         self.profile = lowering.profile
         self._unit_slots: dict[tuple[int, int], Slot] = {}
         self._lines: list[Slot] = []
+        # beside the group's buffers: slots by unit, address and size, and how they take turns
+        self._places: dict[tuple[int, int, int], Slot] = {}
+        self._rings: dict[int, _Ring] | None = None
 
     @property
     def unit_level(self) -> Level | None:
@@ -77,13 +98,13 @@ class PassingWeights(WeightBoxes):
         largest = max(self.group.weights[step].size_bytes for step in steps)
         return max(_LEAST_SPARE, min(largest, lowering.spare_bytes(level) // 2))
 
-    def _halves(self, operand: Operand, box: Box) -> tuple[Box, Box] | None:
-        """A box that exceeds what may pass through the SRAM at once, cut in two; None if it does not."""
+    def _portions(self, operand: Operand, box: Box) -> list[Box]:
+        """A box of weights in portions of which each may pass through the SRAM at once."""
         level = self.unit_level
         room = 0 if level is None else max([self.lowering.spare_bytes(level), *(s.size_bytes for s in self._lines)])
         size = prod(stop - start for start, stop in box) * self.lowering.element(operand.tensor)
         if size <= room:
-            return None
+            return [box]
         axis = next((a for a in self.context.weight_order(operand.tensor) if box[a][1] - box[a][0] > 1), None)
         if axis is None:
             raise LimitError(
@@ -95,11 +116,12 @@ class PassingWeights(WeightBoxes):
                 limit=room,
             )
         start, stop = box[axis]
-        middle = (start + stop) // 2
-        low, high = (*box[:axis], (start, middle)), (*box[:axis], (middle, stop))
-        return (*low, *box[axis + 1 :]), (*high, *box[axis + 1 :])
+        halves = (start, (start + stop) // 2), ((start + stop) // 2, stop)
+        return [
+            portion for half in halves for portion in self._portions(operand, (*box[:axis], half, *box[axis + 1 :]))
+        ]
 
-    def _spare(self, operand: Operand, box: Box, units: list[int], region: Held) -> dict[int, Held]:
+    def _spare(self, step: int, operand: Operand, box: Box, units: list[int], use: int, dealt: int) -> dict[int, Held]:
         """A place in the SRAM for weights that only pass it: what the plan leaves free, or the room that it keeps."""
         level = self.unit_level
         if level is None:
@@ -107,12 +129,86 @@ class PassingWeights(WeightBoxes):
         lowering, found = self.lowering, {}
         size = prod(stop - start for start, stop in box) * lowering.element(operand.tensor)
         is_beside = size <= lowering.spare_bytes(level)
-        slots = lowering.spare(level, units, size) if is_beside else [self._lines[unit] for unit in units]
-        for unit, slot in zip(units, slots, strict=True):
+        address = self._passing_address(level, step, operand, size, use) if is_beside else 0
+        for unit in units:
+            slot = self._beside(level, unit, address, size) if is_beside else self._lines[unit]
             slot.begin()
             found[unit] = self._held(slot, slot.address, operand, box)
-        lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor))
+        region = self.context.region(operand.tensor)
+        lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor), dealt)
         return found
+
+    def _beside(self, level: Level, unit: int, address: int, size_bytes: int) -> Slot:
+        """Bytes of a unit's memory beside the group's buffers."""
+        key = (unit, address, size_bytes)
+        found = self._places.get(key)
+        if found is None:
+            buffers = self.lowering.buffers
+            found = self._places[key] = buffers.insert(buffers.place(level, unit), address, size_bytes)
+        return found
+
+    def _passing_address(self, level: Level, step: int, operand: Operand, size_bytes: int, use: int) -> int:
+        """Where an operand passes beside the group's buffers: the places of its step take turns, by the use."""
+        space, ring = self.lowering.twins(level), self._passing_rings(level)[step]
+        begin, size = ring.offsets[operand.number]
+        # portions of a box that exceeds the room may exceed their place: they lie at the begin
+        at = (ring.first + use) % ring.count * ring.place_bytes + begin
+        return space.begin + (at if size_bytes <= size else 0)
+
+    def _passing_rings(self, level: Level) -> dict[int, _Ring]:
+        """By step the free part of the SRAM as equal places, each for all that one use needs.
+
+        A step begins where the one before it ends, so that nothing keeps its first uses waiting for those.
+        """
+        if self._rings is None:
+            space, cores = self.lowering.twins(level), self.lowering.units * self.lowering.configuration.cores
+            found, room, end = {}, space.left_bytes, 0
+            for step, weights in enumerate(self.group.weights):
+                if not (self._passes_spare(step, 0, cores) or self._passes_spare(step, 0, 1)):
+                    continue
+                offsets: dict[int, tuple[int, int]] = {}
+                largest = 1
+                at = 0
+                for operand, most in self._most_that_passes(step):
+                    size = min(align_to_line(most), room)
+                    at = at if at + size <= room else 0
+                    offsets[operand.number] = (at, size)
+                    at += size
+                    largest = max(largest, at)
+                count = max(1, room // largest)
+                first = ceil_div(end, largest) % count
+                found[step] = _Ring(largest, count, first, offsets)
+                if self._constants[step]:
+                    end = (first + weights.slices * self._channel_pieces(step)) % count * largest
+            self._rings = found
+        return self._rings
+
+    def _most_that_passes(self, step: int) -> list[tuple[Operand, int]]:
+        """An op's weights and address tables, with the bytes of each that come at once."""
+        op, found = self.group.geometry.ops[step], [(o, self._bytes_of(o, self._shape(o))) for o in self._tables[step]]
+        low, high = self.slices(
+            step, (0, ceil_div(self._channels_of(op), self.group.slices * self.group.channel_parts))
+        )[0]
+        extent = self.group.geometry.summed_extent
+        is_parted = self.group.input_parts > 1 and op is self.group.geometry.product
+        # what is added to the sums comes with the last part of them
+        summed = (extent - ceil_div(extent, self.group.input_parts), extent) if is_parted else None
+        for operand, box in self.boxes(step, (low, high), summed):
+            found.append((operand, self._bytes_of(operand, lengths(box))))
+        return found
+
+    def _channels_of(self, op: OpFacts) -> int:
+        return 1 if op.channel_axis is None else self.lowering.tensors[op.output].shape[op.channel_axis]
+
+    def _channel_pieces(self, step: int) -> int:
+        """In how many parts of its channels an op is worked on in a round: cores have their own, and so have pieces."""
+        op, stage = self.group.geometry.ops[step], self.group.stage_of[step]
+        if stage is None or op.channel_axis is None:
+            return self.group.channel_parts
+        return ceil_div(self._channels_of(op), max(1, stage[1].extents[op.channel_axis]))
+
+    def _bytes_of(self, operand: Operand, sides: tuple[int, ...]) -> int:
+        return prod(sides) * self.lowering.element(operand.tensor)
 
     def _held(self, slot: Slot, address: int, operand: Operand, box: Box) -> Held:
         sides = lengths(box)

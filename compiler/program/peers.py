@@ -68,6 +68,11 @@ def send_own(
     source.slot.mark(own.touched)
 
 
+def loaders_at_once(machine: Machine, *queues: int) -> int:
+    """How many engines as slow as the slowest of these it takes to use all of the DRAM's bandwidth."""
+    return ceil(machine.profile.dram_bytes_per_cycle / min(_rate(machine, queue) for queue in queues))
+
+
 def share_out(
     emitter: Emitter,
     region: Held,
@@ -84,8 +89,7 @@ def share_out(
     is shared out; how many parts there are is what to add to it.
     """
     machine = emitter.machine
-    slowest = min(_rate(machine, queue) for queue in (loading[0], sending[0]))
-    count = min(len(targets), ceil(machine.profile.dram_bytes_per_cycle / slowest))
+    count = min(len(targets), loaders_at_once(machine, loading[0], sending[0]))
     parts = _shares(machine.profile, targets[0], box, count, element_bytes)
     loaded: list[tuple[int, Box, Slot]] = []
     for number, part in enumerate(parts, first):

@@ -18,14 +18,15 @@ from compiler.program.strided import FAR, Flags, Ints, Spans, spans
 class Pieces:
     """One row per command and binding whose box the command needs some of, in the order of commands.
 
-    `starts`, `stops`: the part of the tensor that is touched, in as many axes as any tensor has; `addresses` of its
-    first position; `strides` in bytes; `element_bytes` in memory. Of partial sums these are the sums', `scales` times
-    the result's; `bases` are where the bindings begin. `hulls` are the bytes from first to last. `gathered`: of a
-    table, rows that indices name. `in_place`: an operand that lies, position by position, where the result comes to
-    lie.
+    `bound`: the binding's number among those of its call. `starts`, `stops`: the part of the tensor that is touched, in
+    as many axes as any tensor has; `addresses` of its first position; `strides` in bytes; `element_bytes` in memory. Of
+    partial sums these are the sums', `scales` times the result's; `bases` are where the bindings begin. `hulls` are the
+    bytes from first to last. `gathered`: of a table, rows that indices name. `in_place`: an operand that lies, position
+    by position, where the result comes to lie.
     """
 
     commands: Ints
+    bound: Ints
     slots: Ints
     tables: Ints
     entries: Ints
@@ -161,6 +162,7 @@ def pieces_of(program: Program, book: CallBook, limits: ProgramLimits) -> Pieces
     in_place = _in_place(commands, slots, places, addresses, begin, end, steps, sizes, may_overwrite)
     return Pieces(
         commands=commands,
+        bound=(numbers - calls["first"][owners])[keep],
         slots=slots,
         tables=table[keep],
         entries=entry[keep],

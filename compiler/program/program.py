@@ -265,3 +265,16 @@ class Program:
     regions: tuple[Region, ...]
     residents: tuple[Resident, ...]
     addresses: tuple[Addresses, ...] = ()
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """The groups of the plan that commands work for, in order."""
+        return tuple(dict.fromkeys(step.group for step in self.steps))
+
+    @property
+    def group_numbers(self) -> NDArray[np.int64]:
+        """Per command the number of its group; of those that work for none, one past the last."""
+        names = {name: number for number, name in enumerate(self.group_names)}
+        of_step = np.array([*(names[step.group] for step in self.steps), len(names)], dtype=np.int64)
+        found: NDArray[np.int64] = of_step[self.commands["step"]]
+        return found

@@ -2,7 +2,8 @@
 
 A *round* is what units do at the same time: for each its tile. Where units share out the channels they all work on the
 same tile. Where halos pass between units, a tile comes no earlier than the ones that made what it needs
-(`tiling/turns.py`).
+(`tiling/turns.py`). Where slices of the channels lie outermost, all units begin a slice in the same round, so that
+weights which they share come once.
 """
 
 from __future__ import annotations
@@ -47,6 +48,28 @@ class Owners:
                 return (0,)
         return tuple(range(configuration.units))
 
+    def slices(self) -> list[frozenset[int] | None]:
+        """The numbers along the channels that are worked on before the next ones, in order; None: all of them at once.
+
+        Units that share out the channels work on one slice each.
+        """
+        group, counts = self._group, self._tiles.counts
+        if not group.configuration.slices_outer or "C" not in counts:
+            return [None]
+        return [
+            frozenset(number for number in range(counts["C"]) if self.slice_number(number) == mine)
+            for mine in range(self._slices_of_unit)
+        ]
+
+    def slice_number(self, number: int) -> int:
+        """Which of its unit's slices of the channels the slice of a number is."""
+        return number % self._slices_of_unit
+
+    @property
+    def _slices_of_unit(self) -> int:
+        units = self._group.configuration.units if self._group.configuration.spread is Spread.CHANNELS else 1
+        return ceil_div(self._tiles.counts["C"], units)
+
 
 def rounds_of(tiles: Tiles, owners: Owners) -> list[list[Job]]:
     """All rounds: for each unit that works its tile, in the order of the walk."""
@@ -56,10 +79,16 @@ def rounds_of(tiles: Tiles, owners: Owners) -> list[list[Job]]:
     mine = [owners.of(index) for index in indices]
     if any(len(found) > 1 for found in mine):
         return [[(unit, index) for unit in units] for index, units in zip(indices, mine, strict=True)]
-    queues: dict[int, list[dict[str, int]]] = {}
-    for index, (unit,) in zip(indices, mine, strict=True):
-        queues.setdefault(unit, []).append(index)
-    return in_step(tiles, queues, indices)
+    found: list[list[Job]] = []
+    for slice_of in owners.slices():
+        queues: dict[int, list[dict[str, int]]] = {}
+        its = []
+        for index, (unit,) in zip(indices, mine, strict=True):
+            if slice_of is None or index["C"] in slice_of:
+                queues.setdefault(unit, []).append(index)
+                its.append(index)
+        found += in_step(tiles, queues, its)
+    return found
 
 
 def in_step(

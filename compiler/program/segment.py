@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ from compiler.program.timing.timeline import Timeline
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 from compiler.tiling.tile import Tiling
+from compiler.tiling.tiled import TiledGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +75,11 @@ def lower_segment(
             continue
         before = repeats.slots
         group = group_of(GroupGeometry(facts, planned.ops), beside, planned.tiling)
-        kind: type[GroupLowering] = FlatLowering
-        if profile.sram is not None:
-            kind = NestedLowering if group.is_nested else StagedLowering
-        lowering = kind(context, group, numbers, before)
+        lowering = lowering_of(context, group, numbers, before)
         lowering.lower()
         repeats.learn(_left(before, lowering.buffers.left()))
         # the two know each other: apart they are freed at once, with all that they know; the rest is found
-        del lowering.weights
+        del lowering.weights, lowering.brings, lowering.body
         del lowering, group
         collect_new()
     commands, streams, offsets, waits, calls, bindings = context.emitter.arrays()
@@ -103,6 +101,16 @@ def lower_segment(
         addresses=tuple(context.addresses),
     )
     return in_time(program, profile, streams.astype(np.int64))
+
+
+def lowering_of(
+    context: Context, group: TiledGroup, steps: Mapping[int, int], before: dict[int, list[Slot]]
+) -> GroupLowering:
+    """The lowering of a group, by how its chip and its tiling have it worked on; arguments as `GroupLowering` has."""
+    kind: type[GroupLowering] = FlatLowering
+    if group.profile.sram is not None:
+        kind = NestedLowering if group.is_nested else StagedLowering
+    return kind(context, group, steps, before)
 
 
 def _left(before: dict[int, list[Slot]], now: dict[int, list[Slot]]) -> dict[int, list[Slot]]:

@@ -12,6 +12,7 @@ from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.group import GroupLowering
 from compiler.program.larger import FreeSpace, cut, gaps, smaller
+from compiler.program.located import Part
 from compiler.program.program import Level, Opcode
 from compiler.program.slots import Slot
 from compiler.program.tiles import Index
@@ -29,6 +30,7 @@ class StageMemory(GroupLowering):
         """As any group's."""
         self._longest: dict[tuple[int, str], tuple[int, ...]] = {}
         self._beside: dict[tuple[int, int, int], Slot] = {}
+        self._besides: set[Slot] = set()
         super().__init__(context, group, steps, before)
 
     def lay_out(self, unit: int) -> None:
@@ -91,20 +93,18 @@ class StageMemory(GroupLowering):
         size = self.element(name) * prod(lengths(box))
         return held if size <= slot.size_bytes else None
 
-    def tile(self, name: str, unit: int, index: Index, parity: int) -> Held | None:
+    def tile(self, name: str, unit: int, index: Index, part: Part | None = None) -> Held | None:
         """Where a tile's new part of a tensor lies: in the core where it stays there, else in the SRAM."""
         held = self.staying(name, unit, index)
-        return held.part(self.made(name, index)) if held is not None else super().tile(name, unit, index, parity)
+        return held.part(self.made(name, index)) if held is not None else super().tile(name, unit, index, part)
 
-    def pieces(self, name: str, unit: int, index: Index, box: Box, parity: int) -> list[Held]:
+    def pieces(self, name: str, unit: int, index: Index, box: Box, part: Part | None = None) -> list[Held]:
         """Where a box of a tensor lies: all of it in the core where it stays there."""
         held = self.staying(name, unit, index)
-        part = overlap(held.box, box) if held is not None else None
-        return (
-            [held.part(part)]
-            if held is not None and part is not None
-            else super().pieces(name, unit, index, box, parity)
-        )
+        inside = overlap(held.box, box) if held is not None else None
+        if held is not None and inside is not None:
+            return [held.part(inside)]
+        return super().pieces(name, unit, index, box, part)
 
     def _pull(self, name: str, unit: int, index: Index) -> None:
         """What waits in the SRAM of a tensor that stays in the core comes back beside what is made anew."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from math import prod
 from operator import le
@@ -14,147 +15,218 @@ from compiler.ops.op_facts import OpFacts
 from compiler.ops.slab import lengths
 from compiler.program.buffers import in_slot
 from compiler.program.emitter import Box, Held, is_empty, overlap
+from compiler.program.iteration import At, Loop, Step
 from compiler.program.larger import FreeSpace, cut
 from compiler.program.program import Opcode
-from compiler.program.rounds import Job
 from compiler.program.slots import Slot
 from compiler.program.stage_memory import StageMemory, is_missing
 from compiler.program.tiles import Index
+from compiler.program.weight_reach import Core, Need
 from compiler.program.weights import Bound
 from compiler.tiling.stages import CoreStage
 from compiler.tiling.tile import Spread
 from compiler.units import ceil_div
 
+# The channels of each op of a stage.
+_Channels = tuple[tuple[int, int], ...]
+
 
 class _Piece(NamedTuple):
-    """A part of a stage's box for one core; `channels`: the output channels of its first op."""
+    """A part of a stage's box for one core."""
 
     core: int
     box: Box
 
 
-# The channels of each op of a stage; a unit and its tile, a piece, and the channels of all the unit's pieces.
-_Channels = tuple[tuple[int, int], ...]
-_Entry = tuple[int, Index, _Piece, _Channels]
+class _Entry(NamedTuple):
+    """A piece of a unit's tile, and the channels of all the unit's pieces.
 
-
-@dataclass(slots=True)
-class _Passing:
-    """A piece on its way through a stage: its buffer, where the free part of that begins, what lies in it.
-
-    `space`: what else its core has, None for a piece of a usual tile, whose buffer has room for all.
+    `number`: how many pieces its core works on before this one in the same stage and round; `total`: in all.
     """
 
     unit: int
-    index: Index
+    tile: Index
     piece: _Piece
+    whole: _Channels
+    number: int = 0
+    total: int = 1
+
+    @property
+    def place(self) -> Core:
+        """The unit and the core."""
+        return self.unit, self.piece.core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """Pieces that pass a stage side by side, one of each core at most.
+
+    `channels`: those of each op. `slices`: those of each op's weights that come one after the other. `bringing`: the
+    cores to which weights come with these pieces, for this and later turns; `use`: the number of their first use,
+    counted over all rounds. `tables`: whether address tables come with them.
+    """
+
+    row: tuple[_Entry, ...]
+    channels: _Channels
+    slices: tuple[tuple[tuple[int, int], ...], ...]
+    bringing: tuple[Core, ...]
+    use: int
+    tables: bool
+
+
+class _Made(NamedTuple):
+    """One op on a piece: what comes to it (tensor and place), what it reads but for weights, where its result lies."""
+
+    fetched: list[tuple[str, Held]]
+    operands: Bound
+    result: Held
+    is_new: bool
+
+
+@dataclass(slots=True)
+class _Room:
+    """Where a piece finds room: its buffer, where the free part of that begins, and what else its core has.
+
+    `space` is None for a piece of a usual tile, whose buffer has room for all.
+    """
+
     slot: Slot
     at: int
-    inside: dict[str, Held]
     space: FreeSpace | None
 
 
 class StagedLowering(StageMemory):
     """A unit is a cluster; a stage's pieces come to NRAM, pass its ops, and go back."""
 
-    def work(self, jobs: list[Job], parity: int) -> None:
+    def work(self) -> tuple[Step | Loop, ...]:
         """All stages, one after another, each on all tiles of the round."""
+        self._known_turns: dict[tuple[int, int], list[_Turn]] = {}
+        self._known_made: dict[tuple[int, int, int], list[tuple[_Entry, list[_Made]]]] = {}
+        found: list[Step | Loop] = []
         for number, stage in enumerate(self.group.stages):
-            steps = [self.geometry.ops[step] for step in stage.steps]
-            self.emitter.step = self.step_of[steps[0].index]
-            self._stage(number, stage, steps, jobs, parity)
-            for unit, index in jobs:
-                for step, op in zip(stage.steps, steps, strict=True):
-                    if op.output in stage.results or op.output in stage.staying:
-                        self.share_channels(step, op, unit, index, parity, "cdma")
-                        self.pass_on(op.output, unit, index, parity)
+            ops = [self.geometry.ops[step] for step in stage.steps]
+            found += [
+                self.step(f"begin {op.output}", op, self.each(partial(self._begin_result, ops[-1], op)))
+                for op in self._results(stage, ops)
+            ]
+            for step, op in zip(stage.steps, ops, strict=True):
+                lasts = self.step(f"lasting weights of {op.output}", op, partial(self.weights.bring_lasting, step))
+                found.append(lasts)
+            if self.group.stays_together(stage.steps):
+                tables = partial(self._tables, number, stage.steps[0])
+                found.append(self.step(f"address tables of {ops[0].output}", ops[0], tables))
+            body: list[Step | Loop] = []
+            for place, (step, op) in enumerate(zip(stage.steps, ops, strict=True)):
+                whole = partial(self._whole_weights, number, place, step)
+                body.append(self.step(f"weights of {op.output}", op, whole))
+                body.append(self.step(f"fetch for {op.output}", op, partial(self._fetch, number, place)))
+                slices = (
+                    self.step(f"slice of weights of {op.output}", op, partial(self._weights, number, place, step)),
+                    self.step(f"make {op.output}", op, partial(self._make, number, place, step, op)),
+                )
+                count = partial(self._slice_count_of, number, place)
+                body.append(Loop(name=f"slices of {op.output}", count=count, body=slices))
+                if op in self._results(stage, ops):
+                    body.append(self.step(f"put {op.output}", op, partial(self._put, number, place, op)))
+            count = partial(self._turn_count, number)
+            found.append(Loop(name=f"pieces of stage {number}", count=count, body=tuple(body)))
+            for step, op in zip(stage.steps, ops, strict=True):
+                if op in self._results(stage, ops):
+                    share = self.each(partial(self.share_channels, step, op, "cdma"))
+                    found.append(self.step(f"share {op.output}", op, share))
+                    found.append(self.step(f"send {op.output}", op, self.each(partial(self.pass_on, op.output))))
             # what is made and read inside one stage never comes to the SRAM
             here = {*stage.inputs, *stage.results, *stage.staying}
-            for name in (name for name in self.dying(stage.steps) if name in here):
-                for unit, index in jobs:
-                    self.keep(name, unit, index, parity)
+            kept = (name for name in self.dying(stage.steps) if name in here)
+            found += [self.step(f"keep {name}", ops[-1], self.each(partial(self.keep, name))) for name in kept]
+        return tuple(found)
 
     def _results(self, stage: CoreStage, ops: list[OpFacts]) -> list[OpFacts]:
         return [op for op in ops if op.output in stage.results or op.output in stage.staying]
 
-    def _stage(self, number: int, stage: CoreStage, ops: list[OpFacts], jobs: list[Job], parity: int) -> None:
-        work: list[tuple[int, Index, list[_Piece], Box]] = []
-        last = ops[-1]
-        for unit, index in jobs:
-            if not self.first_slice(last.output, index):
-                continue
-            for op in self._results(stage, ops):
-                held = self.tile(op.output, unit, index, parity)
-                if held is not None:
-                    held.slot.begin()
-                    self._pull(op.output, unit, index)
-            box = self.unit_part(last, unit, self.made(last.output, index))
-            if not is_empty(box):
-                work.append((unit, index, self._pieces(number, ops, unit, index, box), box))
+    def _begin_result(self, last: OpFacts, op: OpFacts, unit: int, index: Index) -> None:
+        held = self.tile(op.output, unit, index) if self.first_slice(last.output, index) else None
+        if held is not None:
+            held.slot.begin()
+            self._pull(op.output, unit, index)
+
+    # --- what is done in turn -----------------------------------------------------------------------------------------
+
+    def _turn_count(self, number: int, at: At) -> int:
+        return len(self._turns(number, at[0]))
+
+    def _slice_count_of(self, number: int, place: int, at: At) -> int:
+        return len(self._turns(number, at[0])[at[1]].slices[place])
+
+    def _turns(self, number: int, round_number: int) -> list[_Turn]:
+        """The turns in which the pieces of a round's tiles pass a stage."""
+        key = number, round_number
+        known = self._known_turns.get(key)
+        if known is None:
+            # of two rounds: the one at hand and one that is asked for meanwhile
+            if len(self._known_turns) > 2 * len(self.group.stages):
+                self._known_turns.clear()
+            known = self._known_turns[key] = self._new_turns(number, round_number)
+        return known
+
+    def _new_turns(self, number: int, round_number: int) -> list[_Turn]:
+        stage = self.group.stages[number]
+        ops = [self.geometry.ops[step] for step in stage.steps]
         ranges: dict[_Channels, list[_Entry]] = {}
-        for unit, tile, pieces, box in work:
-            whole = tuple(self._channels(op, box) for op in ops)
-            for piece in pieces:
-                channels = tuple(self._channels(op, piece.box) for op in ops)
-                ranges.setdefault(channels, []).append((unit, tile, piece, whole))
-        everywhere = sorted({(unit, piece.core) for unit, _, pieces, _ in work for piece in pieces})
-        self.weights.ensure_tables(stage.steps[0], everywhere)
+        for unit, index in self.rounds[round_number]:
+            if not self.first_slice(ops[-1].output, index):
+                continue
+            box = self.unit_part(ops[-1], unit, self.made(ops[-1].output, index))
+            if is_empty(box):
+                continue
+            whole = tuple(_channels(op, box) for op in ops)
+            for piece in self._pieces(number, ops, unit, index, box):
+                channels = tuple(_channels(op, piece.box) for op in ops)
+                ranges.setdefault(channels, []).append(_Entry(unit, index, piece, whole))
+        found: list[_Turn] = []
+        uses: dict[Core, int] = {}
         for channels, entries in ranges.items():
-            self._slices(number, stage, ops, channels, entries, parity)
+            found += self._turns_of(stage, ops, channels, entries, uses)
+        in_a_round = max(uses.values(), default=0)
+        return _numbered(found, round_number * in_a_round)
 
-    def _channels(self, op: OpFacts, box: Box) -> tuple[int, int]:
-        return (0, 1) if op.channel_axis is None else box[op.channel_axis]
+    def _turns_of(
+        self, stage: CoreStage, ops: list[OpFacts], channels: _Channels, entries: list[_Entry], uses: dict[Core, int]
+    ) -> list[_Turn]:
+        """Pieces of the same channels (op by op); `uses`: how often each core has used weights before.
 
-    def _slices(
-        self,
-        number: int,
-        stage: CoreStage,
-        ops: list[OpFacts],
-        channels: _Channels,
-        entries: list[_Entry],
-        parity: int,
-    ) -> None:
-        """Pieces of the same channels (op by op), slice by slice of the first op's weights.
-
-        Where pieces follow one another in a core, all go through with one slice before the next one comes, if the
-        stage may cut its channels.
+        Where pieces follow one another in a core, all go through with one slice of the weights before the next one
+        comes, if the stage may cut its channels. Where the weights of the stage's ops take each other's place, each
+        piece passes all ops, and so do all slices that come for each piece.
         """
-        first = stage.steps[0]
-        slices = self.weights.slices(first, channels[0])
-        several = len(entries) > len({(unit, piece.core) for unit, _, piece, _ in entries})
-        later = zip(stage.steps[1:], channels[1:], strict=True)
-        at_once = len(slices) == 1 and all(len(self.weights.slices(step, its)) == 1 for step, its in later)
-        if at_once and self.weights.take_turns(stage.steps):
-            self._in_turns(number, stage, ops, channels, entries, parity)
-        elif at_once:
-            self._whole_pieces(number, stage, ops, channels, entries, parity)
-        elif several and stage.cuts_channels and not self.weights.take_turns(stage.steps):
-            for part in slices:
-                thin = [(unit, tile, _slice_of(ops[0], piece, part), whole) for unit, tile, piece, whole in entries]
-                its = tuple(self._channels(op, thin[0][2].box) for op in ops)
-                self._whole_pieces(number, stage, ops, its, thin, parity)
+        cores = tuple(sorted({entry.place for entry in entries}))
+        rows = _rows(entries)
+        slices = tuple(tuple(self.weights.slices(step, its)) for step, its in zip(stage.steps, channels, strict=True))
+        together = self.group.stays_together(stage.steps)
+        at_once = all(len(its) == 1 for its in slices)
+        first = max((uses.get(core, 0) for core in cores), default=0)
+        found: list[_Turn] = []
+        if together and (at_once or (len(rows) > 1 and stage.cuts_channels)):
+            count = len(slices[0])
+            for part in slices[0]:
+                thin = entries if count == 1 else [_thin(ops[0], entry, part) for entry in entries]
+                its = channels if count == 1 else tuple(_channels(op, thin[0].piece.box) for op in ops)
+                for place, row in enumerate(_rows(thin)):
+                    bringing = () if place else cores
+                    its_slices = tuple((found,) for found in its)
+                    found.append(
+                        _Turn(row=row, channels=its, slices=its_slices, bringing=bringing, use=first, tables=False)
+                    )
+                first += 1
         else:
-            for row in self._rows(number, entries):
-                for place in range(len(ops)):
-                    self._pass_slices(row, stage, ops, place, slices if place == 0 else None, parity)
-
-    def _whole_pieces(
-        self,
-        number: int,
-        stage: CoreStage,
-        ops: list[OpFacts],
-        channels: _Channels,
-        entries: list[_Entry],
-        parity: int,
-    ) -> None:
-        """Pieces one after another through all ops of a stage, with weights that lie in the cores meanwhile."""
-        cores = sorted({(unit, piece.core) for unit, _, piece, _ in entries})
-        each = zip(stage.steps, channels, entries[0][3], strict=True)
-        bound = [self.weights.ensure(step, cores, its, of) for step, its, of in each]
-        for unit, index, piece, _ in entries:
-            passing = self._begin(number, unit, index, piece)
-            for place in range(len(ops)):
-                self._pass(passing, stage, ops, place, bound[place][unit, piece.core], parity)
+            for row in rows:
+                bringing = tuple(entry.place for entry in row)
+                found.append(
+                    _Turn(row=row, channels=channels, slices=slices, bringing=bringing, use=first, tables=not together)
+                )
+                first += max(map(len, slices))
+        uses.update(dict.fromkeys(cores, first))
+        return found
 
     def _pieces(self, number: int, ops: list[OpFacts], unit: int, index: Index, box: Box) -> list[_Piece]:
         """A stage's box cut into pieces, and their cores: in bands contiguous ones, else by channels."""
@@ -178,154 +250,176 @@ class StagedLowering(StageMemory):
         per = ceil_div(len(found), cores)
         return [_Piece(i // per, ranges) for i, ranges in enumerate(found)]
 
-    # --- pieces on their way -----------------------------------------------------------------------------------------
+    # --- weights ------------------------------------------------------------------------------------------------------
 
-    def _in_turns(
-        self,
-        number: int,
-        stage: CoreStage,
-        ops: list[OpFacts],
-        channels: _Channels,
-        entries: list[_Entry],
-        parity: int,
-    ) -> None:
-        """Pieces of a stage whose ops' weights take each other's place: one piece of each core at once, op by op."""
-        for row in self._rows(number, entries):
-            cores = [(passing.unit, passing.piece.core) for passing in row]
-            for place, step in enumerate(stage.steps):
-                bound = self.weights.ensure(step, cores, channels[place], entries[0][3][place])
-                for passing, core in zip(row, cores, strict=True):
-                    self._pass(passing, stage, ops, place, bound[core], parity)
+    def needs(self, step: int) -> Iterator[tuple[int, Need]]:
+        """What all pieces need of an op's weights, round by round."""
+        number, stage = next((n, stage) for n, stage in enumerate(self.group.stages) if step in stage.steps)
+        place = stage.steps.index(step)
+        for round_number in range(len(self.rounds)):
+            for turn in self._new_turns(number, round_number):
+                for entry in turn.row:
+                    for part in turn.slices[place]:
+                        yield round_number, Need(entry.place, part, entry.whole[place])
 
-    def _rows(self, number: int, entries: list[_Entry]) -> Iterator[list[_Passing]]:
-        """Pieces that begin side by side: one of each core at once, in all units."""
-        queues: dict[tuple[int, int], list[tuple[int, Index, _Piece]]] = {}
-        for unit, index, piece, _ in entries:
-            queues.setdefault((unit, piece.core), []).append((unit, index, piece))
-        for row in zip_longest(*queues.values()):
-            yield [self._begin(number, *entry) for entry in row if entry is not None]
+    def _tables(self, number: int, step: int, at: At) -> None:
+        cores = sorted({entry.place for turn in self._turns(number, at[0]) for entry in turn.row})
+        self.weights.bring_tables(step, at, cores)
 
-    def _begin(self, number: int, unit: int, index: Index, piece: _Piece) -> _Passing:
-        """A piece before the first op of its stage."""
+    def _whole_weights(self, number: int, place: int, step: int, at: At) -> None:
+        """The weights of an op that come at once for a turn: before what the pieces read."""
+        if len(self._turns(number, at[0])[at[1]].slices[place]) == 1:
+            self._bring_weights(number, place, step, (*at, 0))
+
+    def _weights(self, number: int, place: int, step: int, at: At) -> None:
+        """A slice of the weights of an op of which several come for a turn."""
+        if len(self._turns(number, at[0])[at[1]].slices[place]) > 1:
+            self._bring_weights(number, place, step, at)
+
+    def _bring_weights(self, number: int, place: int, step: int, at: At) -> None:
+        """The weights of an op, or a slice of them, to all cores that work with them from this turn on."""
+        turn, part = self._turns(number, at[0])[at[1]], at[2]
+        whole = turn.row[0].whole[place]
+        needs = [Need(core, turn.slices[place][part], whole) for core in turn.bringing]
+        self.weights.bring_passing(step, at, needs, turn.use + part, tables=turn.tables and part == 0)
+
+    # --- pieces on their way ------------------------------------------------------------------------------------------
+
+    def _on_their_way(self, number: int, at: At) -> list[tuple[_Entry, list[_Made]]]:
+        """The pieces of a turn, and op by op what a core has of them."""
+        key = (number, at[0], at[1])
+        known = self._known_made.get(key)
+        if known is None:
+            turn = self._turns(number, at[0])[at[1]]
+            known = [(entry, self._made(number, entry, at[0])) for entry in turn.row]
+            self._known_made = {key: known}
+        return known
+
+    def _made(self, number: int, entry: _Entry, round_number: int) -> list[_Made]:
+        """Where all that a piece brings and makes lies in its core, op by op."""
+        stage = self.group.stages[number]
+        unit, index, piece = entry.unit, entry.tile, entry.piece
         slot = self._slot(number, unit, piece.core)
-        if number in self._doubled and self.turns.next((number, unit, piece.core), (0, 1)):
+        if number in self._doubled and (round_number * entry.total + entry.number) % 2:
             slot = self.buffers.slots[slot.place, ("piece", number, 1)]
-        slot.begin()
-        return _Passing(unit, index, piece, slot, slot.address, {}, self._space(number, unit, index))
-
-    def _pass(
-        self, passing: _Passing, stage: CoreStage, ops: list[OpFacts], place: int, bound: Bound, parity: int
-    ) -> None:
-        """One op of a stage on a piece, its weights at hand."""
-        op, core = ops[place], self.core_number(passing.unit, passing.piece.core)
-        operands, held = self._prepare(passing, op, place, parity)
-        operands = [*bound, *operands]
-        if not self.gather(op, core, passing.piece.box, operands, held):
-            self.call(op, self.queue("core", core), passing.piece.box, operands, held)
-        self._finish(passing, stage, op, held, parity)
-
-    def _pass_slices(
-        self,
-        row: list[_Passing],
-        stage: CoreStage,
-        ops: list[OpFacts],
-        place: int,
-        slices: list[tuple[int, int]] | None,
-        parity: int,
-    ) -> None:
-        """One op of a stage on pieces side by side, slice by slice of its weights: each slice comes once for all."""
-        step, op = stage.steps[place], ops[place]
-        prepared = [(passing, *self._prepare(passing, op, place, parity)) for passing in row]
-        left = [
-            (passing, operands, held)
-            for passing, operands, held in prepared
-            if not self.gather(
-                op, self.core_number(passing.unit, passing.piece.core), passing.piece.box, operands, held
-            )
-        ]
-        channels = self._channels(op, row[0].piece.box)
-        cores = [(passing.unit, passing.piece.core) for passing, _, _ in left]
-        for part in (slices or self.weights.slices(step, channels)) if left else ():
-            bound = self.weights.ensure(step, cores, part, channels)
-            for (passing, operands, held), core in zip(left, cores, strict=True):
-                self._sliced_call(op, passing, part, [*bound[core]], operands, held)
-        for passing, _, held in prepared:
-            self._finish(passing, stage, op, held, parity)
-
-    def _prepare(self, passing: _Passing, op: OpFacts, place: int, parity: int) -> tuple[Bound, Held]:
-        """What an op reads of a piece but for its weights, brought where it is not yet, and where its result lies."""
-        unit, index, piece, inside = passing.unit, passing.index, passing.piece, passing.inside
-        operands: Bound = []
-        for operand in self.context.operands(op.index):
-            name = operand.tensor
-            if operand.constant or operand.gathered is not None:
-                continue
-            need = self.need(operand, piece.box)
-            staying = self.staying(name, unit, index)
+        room = _Room(slot, slot.address, self._space(number, unit, index))
+        inside: dict[str, Held] = {}
+        found = []
+        for place, step in enumerate(stage.steps):
+            op = self.geometry.ops[step]
+            fetched: list[tuple[str, Held]] = []
+            operands: Bound = []
+            for operand in self.context.operands(op.index):
+                name = operand.tensor
+                if operand.constant or operand.gathered is not None:
+                    continue
+                need = self.need(operand, piece.box)
+                staying = self.staying(name, unit, index)
+                if staying is not None:
+                    operands.append((operand.number, staying.part(need)))
+                    continue
+                if is_missing(inside[name].box if name in inside else None, need):
+                    sides = lengths(need)
+                    if operand.number == 0 and room.space is None and self.address_tables(op):
+                        # as an address table has it: all pieces lie with the strides of a whole one
+                        longest = self._piece_lengths(name, op)
+                        sides = longest if all(map(le, sides, longest)) else sides
+                    where, begin = self._room(room, name, prod(sides))
+                    inside[name] = in_slot(where, self.dense_strides(name, sides), need, begin)
+                    fetched.append((name, inside[name]))
+                operands.append((operand.number, inside[name].part(need)))
+            staying = self.staying(op.output, unit, index)
             if staying is not None:
-                operands.append((operand.number, staying.part(need)))
-                continue
-            if is_missing(inside[name].box if name in inside else None, need):
-                sides = lengths(need)
-                if operand.number == 0 and passing.space is None and self.address_tables(op):
-                    # as an address table has it: all pieces lie with the strides of a whole one
-                    longest = self._piece_lengths(name, op)
-                    sides = longest if all(map(le, sides, longest)) else sides
-                inside[name] = self._fetch(passing, name, need, sides, parity)
-            operands.append((operand.number, inside[name].part(need)))
-        staying = self.staying(op.output, unit, index)
-        held = staying.part(piece.box) if staying is not None else self._result(passing, op, first=place == 0)
-        inside[op.output] = held
-        return operands, held
+                result, is_new = staying.part(piece.box), False
+            else:
+                result, is_new = self._result(room, inside, op, piece.box, first=place == 0)
+            inside[op.output] = result
+            found.append(_Made(fetched, operands, result, is_new))
+        return found
 
-    def _finish(self, passing: _Passing, stage: CoreStage, op: OpFacts, held: Held, parity: int) -> None:
-        """A result that leaves its stage goes back, unless it stays in the core."""
-        leaves = op.output in stage.results or op.output in stage.staying
-        if leaves and self.staying(op.output, passing.unit, passing.index) is None:
-            self._put(op, passing.unit, passing.index, passing.piece, held, parity)
+    def _fetch(self, number: int, place: int, at: At) -> None:
+        """Bring what an op reads from outside the stage to the pieces of a turn."""
+        for entry, made in self._on_their_way(number, at):
+            if place == 0:
+                # all of the piece's buffer, whatever of it the first op uses
+                slot = self._slot(number, entry.unit, entry.piece.core)
+                if number in self._doubled and (at[0] * entry.total + entry.number) % 2:
+                    slot = self.buffers.slots[slot.place, ("piece", number, 1)]
+                slot.begin()
+            its = made[place]
+            beside = [held.slot for _, held in its.fetched] + ([its.result.slot] if its.is_new else [])
+            for slot in beside:
+                if slot in self._besides:
+                    slot.begin()
+            queue = self.queue("mvdma", self.core_number(entry.unit, entry.piece.core))
+            for name, held in its.fetched:
+                if is_empty(held.box):
+                    continue
+                for source in self.pieces(name, entry.unit, entry.tile, held.box):
+                    self.emitter.copy(Opcode.MOVE, queue, source, held, source.box, self.element(name))
 
-    def _sliced_call(
-        self, op: OpFacts, passing: _Passing, part: tuple[int, int], weights: Bound, operands: Bound, held: Held
-    ) -> None:
+    def _make(self, number: int, place: int, step: int, op: OpFacts, at: At) -> None:
+        """The calls that make an op's result of a turn's pieces, or a slice of its channels."""
+        turn, part = self._turns(number, at[0])[at[1]], at[2]
+        slices = turn.slices[place]
+        for entry, made in self._on_their_way(number, at):
+            its, core = made[place], self.core_number(*entry.place)
+            need = Need(entry.place, slices[part], entry.whole[place])
+            bound = self.weights.bound(step, need, at[0], turn.use + part)
+            operands = [*bound, *its.operands]
+            if self.is_gathering(op):
+                # rows of a table come for the whole piece, with whatever slice of its weights
+                if part == 0:
+                    self.gather(op, core, entry.piece.box, operands, its.result)
+            elif len(slices) == 1:
+                self.call(op, self.queue("core", core), entry.piece.box, operands, its.result)
+            else:
+                self._sliced_call(op, entry, slices[part], bound, its)
+
+    def _sliced_call(self, op: OpFacts, entry: _Entry, part: tuple[int, int], weights: Bound, made: _Made) -> None:
         """The call that makes a slice of an op's channels of a piece."""
-        box = passing.piece.box
+        box, operands = entry.piece.box, [*weights]
         if op.channel_axis is not None:
             box = (*box[: op.channel_axis], part, *box[op.channel_axis + 1 :])
-        for number, operand in operands:
+        for number, operand in made.operands:
             source = next(o for o in self.context.operands(op.index) if o.number == number)
             need = overlap(operand.box, self.need(source, box)) if source.gathered is None else operand.box
             if need is not None:
-                weights.append((number, operand.part(need)))
-        queue = self.queue("core", self.core_number(passing.unit, passing.piece.core))
-        self.call(op, queue, box, weights, held)
+                operands.append((number, operand.part(need)))
+        self.call(op, self.queue("core", self.core_number(*entry.place)), box, operands, made.result)
 
-    def _fetch(self, passing: _Passing, name: str, need: Box, sides: tuple[int, ...], parity: int) -> Held:
-        """Bring a box from the unit's memory to a piece, where it lies as a box of lengths `sides` would."""
-        unit, element = passing.unit, self.element(name)
-        queue = self.queue("mvdma", self.core_number(unit, passing.piece.core))
-        where, begin = self._room(passing, name, prod(sides))
-        held = in_slot(where, self.dense_strides(name, sides), need, begin)
-        for source in self.pieces(name, unit, passing.index, need, parity) if prod(sides) else []:
-            self.emitter.copy(Opcode.MOVE, queue, source, held, source.box, element)
-        return held
+    def _put(self, number: int, place: int, op: OpFacts, at: At) -> None:
+        """The results of a turn's pieces back to the unit's memory, unless they stay in the core."""
+        for entry, made in self._on_their_way(number, at):
+            unit, index, held = entry.unit, entry.tile, made[place].result
+            target = self.tile(op.output, unit, index) if self.staying(op.output, unit, index) is None else None
+            part = overlap(held.box, target.box) if target is not None else None
+            if target is not None and part is not None:
+                if op.output in self.takes_over:
+                    # other cores have read what this lies over since the stage began
+                    target.slot.again()
+                queue = self.queue("mvdma", self.core_number(*entry.place))
+                self.emitter.copy(Opcode.MOVE, queue, held, target, part, self.element(op.output))
 
-    def _result(self, passing: _Passing, op: OpFacts, *, first: bool) -> Held:
-        """Where a piece's result lies: over an operand if the op may work in place, else behind what is there."""
-        box, inside = passing.piece.box, passing.inside
+    def _result(self, room: _Room, inside: dict[str, Held], op: OpFacts, box: Box, *, first: bool) -> tuple[Held, bool]:
+        """Where a piece's result lies: over an operand if the op may work in place, else behind what is there.
+
+        And whether it has a place of its own.
+        """
         source = None if first else self._overwritten(op, {name: held.box for name, held in inside.items()}, box)
         if source is not None:
-            return inside[source]
-        where, begin = self._room(passing, op.output, prod(lengths(box)))
-        return in_slot(where, self.dense_strides(op.output, lengths(box)), box, begin)
+            return inside[source], False
+        where, begin = self._room(room, op.output, prod(lengths(box)))
+        return in_slot(where, self.dense_strides(op.output, lengths(box)), box, begin), True
 
-    def _room(self, passing: _Passing, name: str, count: int) -> tuple[Slot, int]:
+    def _room(self, room: _Room, name: str, count: int) -> tuple[Slot, int]:
         """A place for so many elements of a tensor: in the piece's buffer, or in what else a larger tile may use."""
-        element, slot = self.element(name), passing.slot
-        begin = -(-passing.at // element) * element
+        element, slot = self.element(name), room.slot
+        begin = -(-room.at // element) * element
         if begin + element * count <= slot.address + slot.size_bytes:
-            passing.at = begin + element * count
+            room.at = begin + element * count
             return slot, begin
-        start = passing.space.take(element * count) if passing.space is not None else None
+        start = room.space.take(element * count) if room.space is not None else None
         if start is None:
             raise LimitError(
                 "a tile that is larger than the usual one has no room in the core",
@@ -333,30 +427,48 @@ class StagedLowering(StageMemory):
                 stage="lower",
                 node=name,
                 actual=element * count,
-                limit=0 if passing.space is None else passing.space.largest_bytes,
+                limit=0 if room.space is None else room.space.largest_bytes,
                 hint="Pin a smaller tile, or halo recompute",
             )
         key = (slot.place, start, element * count)
         found = self._beside.get(key)
         if found is None:
             found = self._beside[key] = self.buffers.insert(*key)
-        found.begin()
+            self._besides.add(found)
         return found, start
 
-    def _put(self, op: OpFacts, unit: int, index: Index, piece: _Piece, held: Held, parity: int) -> None:
-        """A piece's result back to the unit's memory."""
-        target = self.tile(op.output, unit, index, parity)
-        part = overlap(held.box, target.box) if target is not None else None
-        if target is not None and part is not None:
-            if op.output in self.takes_over:
-                # other cores have read what this lies over since the stage began
-                target.slot.again()
-            queue = self.queue("mvdma", self.core_number(unit, piece.core))
-            self.emitter.copy(Opcode.MOVE, queue, held, target, part, self.element(op.output))
+
+def _channels(op: OpFacts, box: Box) -> tuple[int, int]:
+    return (0, 1) if op.channel_axis is None else box[op.channel_axis]
 
 
-def _slice_of(op: OpFacts, piece: _Piece, channels: tuple[int, int]) -> _Piece:
-    """A part of a piece's channels."""
-    axis = op.channel_axis
+def _rows(entries: list[_Entry]) -> list[tuple[_Entry, ...]]:
+    """Pieces that begin side by side: one of each core at once, in all units."""
+    queues: dict[Core, list[_Entry]] = {}
+    for entry in entries:
+        queues.setdefault(entry.place, []).append(entry)
+    return [tuple(entry for entry in row if entry is not None) for row in zip_longest(*queues.values())]
+
+
+def _thin(op: OpFacts, entry: _Entry, channels: tuple[int, int]) -> _Entry:
+    """A piece with a part of its channels."""
+    axis, piece = op.channel_axis, entry.piece
     assert axis is not None
-    return _Piece(piece.core, (*piece.box[:axis], channels, *piece.box[axis + 1 :]))
+    return entry._replace(piece=_Piece(piece.core, (*piece.box[:axis], channels, *piece.box[axis + 1 :])))
+
+
+def _numbered(turns: list[_Turn], first_use: int) -> list[_Turn]:
+    """Turns whose uses are counted over all rounds, and whose pieces by core."""
+    counts: dict[Core, int] = {}
+    for turn in turns:
+        for entry in turn.row:
+            counts[entry.place] = counts.get(entry.place, 0) + 1
+    seen: dict[Core, int] = {}
+    found = []
+    for turn in turns:
+        row = []
+        for entry in turn.row:
+            row.append(entry._replace(number=seen.get(entry.place, 0), total=counts[entry.place]))
+            seen[entry.place] = seen.get(entry.place, 0) + 1
+        found.append(replace(turn, row=tuple(row), use=first_use + turn.use))
+    return found

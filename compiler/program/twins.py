@@ -7,7 +7,7 @@ lie has left. Nothing depends on them but time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from compiler.program.buffers import Buffers, Key
@@ -23,7 +23,6 @@ class Twins:
         self._buffers = buffers
         self.begin = begin
         self.end = end
-        self._passed = begin
 
     @property
     def left_bytes(self) -> int:
@@ -34,13 +33,7 @@ class Twins:
         """The address of so many bytes, None if they are not left."""
         if size_bytes > self.left_bytes:
             return None
-        start, self.begin = self.begin, min(self.end, self.begin + -(-size_bytes // _ALIGNMENT) * _ALIGNMENT)
-        return start
-
-    def passing(self, size_bytes: int) -> int:
-        """The address of so many bytes for what only passes: one after the other, then from the begin again."""
-        start = self._passed if self.begin <= self._passed <= self.end - size_bytes else self.begin
-        self._passed = start + -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
+        start, self.begin = self.begin, min(self.end, self.begin + align_to_line(size_bytes))
         return start
 
     def add(self, places: Iterable[int], key: Key, twin: Key, address: int) -> None:
@@ -52,14 +45,6 @@ class Twins:
             self._buffers.slots[place, twin] = found
 
 
-class Turns:
-    """Whose turn it is, for each of those who take turns."""
-
-    def __init__(self) -> None:
-        self._counts: dict[object, int] = {}
-
-    def next(self, who: object, turns: Sequence[int]) -> int:
-        """The next of `turns`."""
-        count = self._counts.get(who, 0)
-        self._counts[who] = count + 1
-        return turns[count % len(turns)]
+def align_to_line(size_bytes: int) -> int:
+    """Bytes filled up so that a next slot begins where any element may lie."""
+    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT

@@ -78,7 +78,7 @@ def check(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engi
         addressed=addressed,
         areas=areas,
         accesses=accesses,
-        residents=_residents(program),
+        residents=residents_of(program),
     )
 
 
@@ -120,7 +120,7 @@ def _extents(resident: Resident) -> tuple[Ints, Ints]:
     return np.array([resident.lengths], dtype=np.int64), np.array([resident.strides], dtype=np.int64)
 
 
-def _residents(program: Program) -> tuple[tuple[int, int, int], ...]:
+def residents_of(program: Program) -> tuple[tuple[int, int, int], ...]:
     """Place and hull of each resident; raises ProgramError for one that leaves its place."""
     found = []
     for number, resident in enumerate(program.residents):
@@ -134,6 +134,36 @@ def _residents(program: Program) -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
+def normal_residents(checked: CheckedProgram) -> dict[int, list[Normal]]:
+    """By place the residents that lie there; raises ProgramError for one whose elements lie on one another."""
+    found: dict[int, list[Normal]] = {}
+    program = checked.program
+    # all at once, with as many axes as any of them has
+    count = len(program.residents)
+    width = max((len(resident.lengths) for resident in program.residents), default=0)
+    counts, strides = np.ones((count, width), dtype=np.int64), np.zeros((count, width), dtype=np.int64)
+    for number, resident in enumerate(program.residents):
+        counts[number, : len(resident.lengths)] = resident.lengths
+        strides[number, : len(resident.strides)] = resident.strides
+    lows = np.array([low for _, low, _ in checked.residents], dtype=np.int64)
+    sizes = np.array([element_bytes(program.regions[resident.region].dtype) for resident in program.residents])
+    normal = normalise(lows, counts, strides, sizes.astype(np.int64))
+    if normal.repeats.any() or normal.tangles.any():
+        raise ProgramError("a resident's elements lie on one another", violation="twice")
+    for number, (place, _, _) in enumerate(checked.residents):
+        row = slice(number, number + 1)
+        found.setdefault(place, []).append(
+            Normal(
+                low=normal.low[row],
+                counts=normal.counts[row],
+                strides=normal.strides[row],
+                repeats=normal.repeats[row],
+                tangles=normal.tangles[row],
+            )
+        )
+    return found
+
+
 class _Shadows:
     """The shadows of all memories that a program writes, and the windows of its accesses in them."""
 
@@ -144,7 +174,7 @@ class _Shadows:
         program, accesses = checked.program, checked.accesses
         # a shadow per place on the chip, then one per area of the DRAM that is written
         self._numbers = np.where(accesses.areas >= 0, len(program.places) + accesses.areas, accesses.places)
-        self._residents = self._normal_residents()
+        self._residents = normal_residents(checked)
         self._shadows: dict[int, Shadow] = {}
         self._area_names = {
             area: f"region {region.name!r}"
@@ -162,34 +192,6 @@ class _Shadows:
             shadow = self._shadow(number, of, readers.get(number, []))
             if shadow is not None:
                 self._shadows[number] = shadow
-
-    def _normal_residents(self) -> dict[int, list[Normal]]:
-        found: dict[int, list[Normal]] = {}
-        program = self._checked.program
-        # all at once, with as many axes as any of them has
-        count = len(program.residents)
-        width = max((len(resident.lengths) for resident in program.residents), default=0)
-        counts, strides = np.ones((count, width), dtype=np.int64), np.zeros((count, width), dtype=np.int64)
-        for number, resident in enumerate(program.residents):
-            counts[number, : len(resident.lengths)] = resident.lengths
-            strides[number, : len(resident.strides)] = resident.strides
-        lows = np.array([low for _, low, _ in self._checked.residents], dtype=np.int64)
-        sizes = np.array([element_bytes(program.regions[resident.region].dtype) for resident in program.residents])
-        normal = normalise(lows, counts, strides, sizes.astype(np.int64))
-        if normal.repeats.any() or normal.tangles.any():
-            raise ProgramError("a resident's elements lie on one another", violation="twice")
-        for number, (place, _, _) in enumerate(self._checked.residents):
-            row = slice(number, number + 1)
-            found.setdefault(place, []).append(
-                Normal(
-                    low=normal.low[row],
-                    counts=normal.counts[row],
-                    strides=normal.strides[row],
-                    repeats=normal.repeats[row],
-                    tangles=normal.tangles[row],
-                )
-            )
-        return found
 
     def _shadow(self, number: int, rows: Any, readers: list[int]) -> Shadow | None:
         """The shadow of a place or area; None where nothing is written, so that nothing can go wrong."""

@@ -1,28 +1,29 @@
 """How a group's weights come to its cores: once or again and again, all at once or slice by slice (TILE-6, TILE-7).
 
-Whether something has to be loaded is not planned here but seen: a slot says what it holds, and forgets it when a buffer
-that shares its bytes is written. So weights that have room to wait are loaded once, and the others whenever they are
-needed again.
+What is brought, where to, and into which of two slots follows from where weights wait and from the counters of a use,
+never from what a slot happens to hold (SCHED-3). Weights that wait in a core come when the loop begins of which all
+needs have a slot (`weight_reach.py`); the others pass it, and come with every use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
 from compiler.address.table import ENTRY_BYTES
 from compiler.cost.rates import direct_is_as_wide
-from compiler.errors import InternalError, LimitError
+from compiler.errors import LimitError
 from compiler.ops.slab import lengths
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, is_empty, overlap
+from compiler.program.iteration import At
 from compiler.program.passing import PassingWeights
 from compiler.program.peers import are_connected, from_peers, to_cores
 from compiler.program.program import Level, Opcode
 from compiler.program.residents import weight_level
 from compiler.program.slots import Slot
-from compiler.program.twins import Turns
+from compiler.program.weight_reach import Content, Core, Lasting, Need, lasting
 from compiler.tiling.memory import WEIGHTS
 from compiler.tiling.tile import WeightHome
 from compiler.tiling.weights import align
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
     from compiler.program.group import GroupLowering
 
 Bound = list[tuple[int, Held]]
-Core = tuple[int, int]
-# What a core's slot holds: of a step's weights what a range of channels, and of what is summed over, needs.
-_Content = tuple[int, tuple[int, int], tuple[int, int] | None]
+# What a unit holds of weights: those of a range of channels, and of what is summed over.
+_Whole = tuple[tuple[int, int], tuple[int, int] | None]
 # Origin, strides and box of what lies in a slot.
 _Laid = tuple[tuple[int, ...], tuple[int, ...], Box]
 
@@ -44,18 +44,13 @@ class GroupWeights(PassingWeights):
     def __init__(self, lowering: GroupLowering) -> None:
         super().__init__(lowering)
         self.emitter = lowering.emitter
-        self._holders: dict[int, list[tuple[Core, list[Slot]]]] = {}
         self._table_slots: dict[tuple[int, int, int], Slot] = {}
-        self._table_holders: dict[int, list[tuple[Core, Slot]]] = {}
         self._bound_tables: dict[Slot, Bound] = {}
         self._bindings: dict[tuple[object, ...], Bound] = {}
-        self._layouts: dict[_Content, list[tuple[int, int, _Laid]]] = {}
+        self._layouts: dict[Content, list[tuple[int, int, _Laid]]] = {}
         self._needed: dict[int, tuple[int, int] | None] = {}
-        self._whole = (0, 0)
-        self._turns = Turns()
-        # how often each unit passed weights on to a core
-        self._passed_by: dict[int, int] = {}
-        self._summed: tuple[int, int] | None = None
+        self._lasting: dict[int, Lasting | None] = {}
+        self._lasting_in_units: dict[int, Lasting | None] = {}
 
     @property
     def core_level(self) -> Level:
@@ -92,36 +87,151 @@ class GroupWeights(PassingWeights):
                             place, level.value, name, ("addresses", step), 0, weights.table_bytes
                         )
                         self._table_slots[step, unit, core] = slot
-                        self._table_holders.setdefault(step, []).append(((unit, core), slot))
-                    self._holders.setdefault(step, []).append(((unit, core), self._slots[step, unit, core]))
                 self._lay_out_unit(step, unit)
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
-    def ensure(
-        self,
-        step: int,
-        cores: list[Core],
-        channels: tuple[int, int],
-        whole: tuple[int, int] | None = None,
-        summed: tuple[int, int] | None = None,
-    ) -> dict[Core, Bound]:
-        """Bring what a range of an op's output channels needs to all of these cores; where it lies in each.
+    def bring_lasting(self, step: int, at: At) -> None:
+        """Bring what an op's uses in a round and later ones find in place: to the SRAMs, and to the cores.
 
-        Slices that pass use two slots in turn. `whole` is the range that the cores' units work on
-        together: what waits in the SRAM is loaded for all of it. `summed`: the part of the summed axis that is worked
-        on.
+        It comes before the round's first use of the op's weights; `at`: the counters of that, or of any other.
         """
-        self._whole = whole or channels
-        self._summed = summed
-        bound = self.ensure_tables(step, cores)
-        stays = self._staying(step, channels)
-        for core, held in self._ensure(step, cores, stays, summed).items():
-            if stays != channels:
-                wanted = {operand.number: box for operand, box in self.boxes(step, channels, summed)}
-                held = [(number, found.part(wanted[number])) for number, found in held]
-            bound[core] = [*bound[core], *held]
-        return bound
+        if any(at[1:]):
+            return
+        if self._waits_in_unit(step):
+            self._fill_units_lasting(step, at)
+        if self._tables[step] and at[0] == 0 and self._tables_last(step):
+            self._fill_tables(step, self.lowering.working_cores, at)
+        lasting = self._lasting_of(step)
+        if lasting is not None:
+            brought = lasting.brought.get(at[0], {})
+            for number, ((content, turn), cores) in enumerate(brought.items()):
+                self._fill(step, cores, content, turn, at, at[0] * len(brought) + number, number)
+
+    def bring_passing(self, step: int, at: At, needs: Sequence[Need], use: int, *, tables: bool) -> None:
+        """Bring what comes with every use of an op's weights to the cores that are about to work.
+
+        `use`: its number, by which slots take turns. With `tables` the op's address tables come, too, if they pass.
+        """
+        if not needs:
+            return
+        if self._constants[step] and self._waits_in_unit(step) and self._lasting_in_unit(step) is None:
+            wholes = {unit: (need.whole, need.summed) for need in needs for unit in (need.core[0],)}
+            self._fill_units(step, wholes, self._constants[step], at)
+        if tables:
+            self.bring_tables(step, at, list(dict.fromkeys(need.core for need in needs)), use)
+        if self._lasting_of(step) is not None or not self._constants[step]:
+            return
+        # what comes to several cores at once lies at one address in all of them
+        wanted: dict[tuple[Content, int], dict[Core, Need]] = {}
+        for need in needs:
+            slots = self._slots[step, *need.core]
+            if slots:  # weights without elements take no room
+                key = (self._content(step, need), use % len(slots))
+                wanted.setdefault(key, {})[need.core] = need
+        for number, ((content, turn), its) in enumerate(wanted.items()):
+            need = next(iter(its.values()))
+            self._fill(step, list(its), content, turn, at, use * len(wanted) + number, number, need)
+
+    def bring_tables(self, step: int, at: At, cores: list[Core], use: int = 0) -> None:
+        """Bring an op's address tables to cores that are about to work, if they pass these."""
+        if cores and self._tables[step] and not self._tables_last(step):
+            self._fill_tables(step, cores, at, use)
+
+    def bound(self, step: int, need: Need, number: int, use: int) -> Bound:
+        """Where in a core the weights of a use lie, its address tables before them; `number`: of its round."""
+        found: Bound = []
+        if self._tables[step]:
+            found += self._tables_in(step, self._table_slots[step, *need.core])
+        if self.group.weights_in_place:
+            weights = self._weights_of(self.group.geometry.ops[step])
+            in_place = self._boxes_of(weights, step, need.channels, need.summed)
+            return found + self._in_place(need.core, in_place)
+        content, slots = self._content(step, need), self._slots[step, *need.core]
+        boxes = self.boxes(*content)
+        if not boxes or not slots:
+            return found
+        lasting = self._lasting_of(step)
+        turn = use % len(slots) if lasting is None else lasting.turn(number, need.core, content)
+        held = self._bound(slots[turn], content, boxes)
+        if content[1] == need.channels:
+            return found + held
+        wanted = {operand.number: box for operand, box in self.boxes(step, need.channels, need.summed)}
+        return found + [(operand, its.part(wanted[operand])) for operand, its in held]
+
+    def _content(self, step: int, need: Need) -> Content:
+        return step, self._staying(step, need.channels), need.summed
+
+    # --- what lasts ---------------------------------------------------------------------------------------------------
+
+    def _waits_in_unit(self, step: int) -> bool:
+        """True if an op's weights wait in the SRAM."""
+        return self.group.homes[step] is WeightHome.SRAM and (step, 0) in self._unit_slots
+
+    def _tables_last(self, step: int) -> bool:
+        """True if address tables stay in the cores: beside weights that wait there, or are not brought at all."""
+        return self.group.homes[step] is WeightHome.CORE or self.group.weights_in_place
+
+    def _lasting_of(self, step: int) -> Lasting | None:
+        """When which weights come to the cores, where they last longer than a use; None where they pass."""
+        if step not in self._lasting:
+            waits = self.group.homes[step] is WeightHome.CORE and self._constants[step] and self._slots[step, 0, 0]
+            self._lasting[step] = self._new_lasting(step) if waits else None
+        return self._lasting[step]
+
+    def _new_lasting(self, step: int) -> Lasting | None:
+        slots, lowering = len(self._slots[step, 0, 0]), self.lowering
+        is_parted = self.group.input_parts > 1 and self.group.geometry.ops[step] is self.group.geometry.product
+        low_high = self._all_needed(step)
+        if low_high is not None and not is_parted:
+            # all uses need the same
+            return Lasting.of_one((step, low_high, None), lowering.working_cores)
+        uses = ((number, need.core, self._content(step, need)) for number, need in lowering.needs(step))
+        return lasting(uses, slots, lowering.slice_numbers)
+
+    def _lasting_in_unit(self, step: int) -> Lasting | None:
+        """The same of weights that wait in the SRAM: all that a unit's cores need of them at once."""
+        if step not in self._lasting_in_units:
+            uses = (
+                (number, (need.core[0], 0), (step, need.whole, need.summed))
+                for number, need in self.lowering.needs(step)
+            )
+            self._lasting_in_units[step] = lasting(uses, 1, self.lowering.slice_numbers)
+        return self._lasting_in_units[step]
+
+    def _fill_units_lasting(self, step: int, at: At) -> None:
+        """Bring to the SRAMs what lasts there: address tables once, weights when their loop begins."""
+        if at[0] == 0 and self._tables[step]:
+            units = dict.fromkeys(unit for unit, _ in self.lowering.working_cores)
+            self._fill_units(step, dict.fromkeys(units, ((0, 0), None)), self._tables[step], at)
+        found = self._lasting_in_unit(step) if self._constants[step] else None
+        for ((_, whole, summed), _), cores in (found.brought.get(at[0], {}) if found else {}).items():
+            self._fill_units(step, {unit: (whole, summed) for unit, _ in cores}, self._constants[step], at)
+
+    def _fill_units(self, step: int, wholes: Mapping[int, _Whole], operands: Sequence[Operand], at: At) -> None:
+        """Bring an op's weights or address tables to where they wait in the SRAMs of units."""
+        lowering = self.lowering
+        for unit in wholes:
+            self._unit_slots[step, unit].begin(step)
+        cores = {core for unit in wholes for core in lowering.cores_of(unit)}
+        for number, operand in enumerate(operands):
+            if self._come_from_peers(operand, tuple((0, extent) for extent in self._shape(operand)), cores):
+                continue
+            targets: dict[Box, dict[int, Held]] = {}
+            for unit, (whole, summed) in wholes.items():
+                place, box = self._in_unit(step, operand, whole, summed)
+                if box is not None and not is_empty(box):
+                    slot = self._unit_slots[step, unit]
+                    targets.setdefault(box, {})[unit] = self._held(slot, slot.address + place, operand, box)
+            region = self.context.region(operand.tensor)
+            for box, its in targets.items():
+                dealt = self._dealt(step, number, at)
+                lowering.deliver(region, list(its.values()), list(its), box, lowering.element(operand.tensor), dealt)
+
+    def _dealt(self, step: int, number: int, at: At) -> int:
+        """Whose turn it is to load an op's operand of a number for all that need it."""
+        lowering = self.lowering
+        return lowering.turn(len(self.group.geometry.inputs) + step, at) + number * lowering.sharing
 
     def _staying(self, step: int, channels: tuple[int, int]) -> tuple[int, int]:
         """The range of an op's channels whose weights come with those of `channels`.
@@ -146,24 +256,14 @@ class GroupWeights(PassingWeights):
         _, starts, stops = group.core_frustums.boxes[op.output][op.channel_axis]
         return int(starts.min()), int(stops.max())
 
-    def ensure_tables(self, step: int, cores: list[Core]) -> dict[Core, Bound]:
-        """Bring an op's address tables to all of these cores; where they lie in each."""
-        tables = self._tables[step]
-        bound: dict[Core, Bound] = {core: [] for core in cores}
-        lacking = []
-        for core in cores if tables else ():
-            slot = self._table_slots[step, *core]
-            bound[core] = self._tables_in(step, slot)
-            if slot.content != ("addresses", step):
-                slot.begin(("addresses", step))
-                lacking.append(core)
-        holders = self._table_holders.get(step, ())
-        if lacking and not self._from_holder(step, holders, lacking, bound, ("addresses", step)):
-            self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
-            for number, operand in enumerate(tables):
-                targets = {core: bound[core][number][1] for core in lacking}
-                self._bring(step, operand, targets[lacking[0]].box, targets)
-        return bound
+    def _fill_tables(self, step: int, cores: list[Core], at: At, use: int = 0) -> None:
+        """Bring an op's address tables to cores."""
+        bound = {core: self._tables_in(step, self._table_slots[step, *core]) for core in cores}
+        for core in cores:
+            self._table_slots[step, *core].begin(("addresses", step))
+        for number, operand in enumerate(self._tables[step]):
+            targets = {core: bound[core][number][1] for core in cores}
+            self._bring(step, operand, targets[cores[0]].box, targets, None, use, self._dealt(step, number, at))
 
     def _tables_in(self, step: int, slot: Slot) -> Bound:
         """Where an op's address tables lie in a core's slot, one after another."""
@@ -177,56 +277,36 @@ class GroupWeights(PassingWeights):
             self._bound_tables[slot] = found
         return found
 
-    def _ensure(
-        self, step: int, cores: list[Core], channels: tuple[int, int], summed: tuple[int, int] | None
-    ) -> dict[Core, Bound]:
-        boxes = self.boxes(step, channels, summed)
-        bound: dict[Core, Bound] = {core: [] for core in cores}
-        if self.group.weights_in_place:
-            in_place = self._boxes_of(self._weights_of(self.group.geometry.ops[step]), step, channels, summed)
-            return {core: self._in_place(core, in_place) for core in cores}
-        if not boxes:
-            return bound
-        content = (step, channels, summed)
-        # what comes to several cores at once lies at one address in all of them: hence by which slot they have for it
-        lacking: dict[int, list[Core]] = {}
-        for core in cores:
-            slots = self._slots[step, *core]
-            if not slots:
-                # weights without elements take no room
-                continue
-            turn = next((turn for turn, slot in enumerate(slots) if slot.content == content), None)
-            if turn is None:
-                turn = self._turns.next((step, core), range(len(slots)))
-                lacking.setdefault(turn, []).append(core)
-            bound[core] = self._bound(slots[turn], content, boxes)
-        for turn, mine in lacking.items():
-            for core in mine:
-                self._slots[step, *core][turn].begin(content)
-            self._fill(step, mine, bound, content, boxes)
-        return bound
-
     def _fill(
         self,
         step: int,
-        lacking: list[Core],
-        bound: dict[Core, Bound],
-        content: _Content,
-        boxes: list[tuple[Operand, Box]],
+        cores: list[Core],
+        content: Content,
+        turn: int,
+        at: At,
+        use: int,
+        dealt: int,
+        need: Need | None = None,
     ) -> None:
-        """Bring boxes of an op's weights to cores that lack them: from who has them, else from where they wait."""
-        holders = ((core, slot) for core, slots in self._holders.get(step, ()) for slot in slots)
-        if self._from_holder(step, holders, lacking, bound, content):
-            return
-        self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
-        filled = [(operand, box) for operand, box in boxes if not is_empty(box)]
+        """Bring boxes of an op's weights to a slot of each of these cores.
+
+        `use`: its number among all; `dealt`: how many contents come before it in the same step; `need`: of a use for
+        which they come.
+        """
+        boxes = self.boxes(*content)
+        bound = {core: self._bound(self._slots[step, *core][turn], content, boxes) for core in cores}
+        for core in cores:
+            self._slots[step, *core][turn].begin(content)
         brought = set()
+        filled = [(operand, box) for operand, box in boxes if not is_empty(box)]
         for number, (operand, box) in enumerate(filled):
             if (operand.tensor, box) not in brought:
                 brought.add((operand.tensor, box))
-                self._bring(step, operand, box, {core: bound[core][number][1] for core in lacking})
+                targets = {core: bound[core][number][1] for core in cores}
+                its = self._dealt(step, dealt * len(filled) + number, at)
+                self._bring(step, operand, box, targets, need, use, its)
 
-    def _bound(self, slot: Slot, content: _Content, boxes: list[tuple[Operand, Box]]) -> Bound:
+    def _bound(self, slot: Slot, content: Content, boxes: list[tuple[Operand, Box]]) -> Bound:
         """Where boxes of an op's weights lie in a core's slot, one after another."""
         key = (slot, *content)
         found = self._bindings.get(key)
@@ -268,48 +348,6 @@ class GroupWeights(PassingWeights):
                 yield operand, box, at
                 end = max(end, at + prod(lengths(box)) * self.lowering.element(operand.tensor))
 
-    def _from_holder(
-        self,
-        step: int,
-        holders: Iterable[tuple[Core, Slot]],
-        lacking: list[Core],
-        bound: dict[Core, Bound],
-        content: object,
-    ) -> bool:
-        """Pass on what a core holds already; False if none of `holders` does, or if there is no way from it.
-
-        Of several the one that has passed on least so far.
-        """
-        having = [(holder, slot) for holder, slot in holders if slot.content == content and holder not in lacking]
-        if not having:
-            return False
-        holder, source = min(having, key=lambda entry: self._passed_by.get(entry[0][0], 0))
-        sender = self.lowering.core_number(*holder)
-        ways: dict[int, list[Core]] = {}
-        for core in lacking:
-            queue = self.lowering.between_cores(sender, self.lowering.core_number(*core))
-            if queue is None:
-                return False
-            ways.setdefault(queue, []).append(core)
-        self.emitter.step = self.lowering.step_of[self.group.geometry.ops[step].index]
-        for queue, cores in ways.items():
-            sent = set()
-            for entry, (number, held) in enumerate(bound[cores[0]]):
-                if held.address in sent:
-                    continue  # another operand reads the same
-                sent.add(held.address)
-                at = held.address - held.slot.address + source.address
-                mine = Held(source, at, held.origin, held.strides, held.box)
-                targets = [(bound[core][entry][1], held.box) for core in cores]
-                self.lowering.send(mine, targets, queue, self._element_of(step, number))
-        self._passed_by[holder[0]] = self._passed_by.get(holder[0], 0) + len(lacking)
-        return True
-
-    def _element_of(self, step: int, number: int) -> int:
-        both = (*self._constants[step], *self._tables[step])
-        operand = next(operand for operand in both if operand.number == number)
-        return self.lowering.element(operand.tensor)
-
     def _in_place(self, core: Core, boxes: list[tuple[Operand, Box]]) -> Bound:
         """Stationary weights that lie where they are used."""
         number = self.lowering.core_number(*core)
@@ -321,17 +359,26 @@ class GroupWeights(PassingWeights):
                     found.append((operand.number, held.part(part)))
         return found
 
-    def _bring(self, step: int, operand: Operand, box: Box, targets: dict[Core, Held]) -> None:
+    def _bring(
+        self,
+        step: int,
+        operand: Operand,
+        box: Box,
+        targets: dict[Core, Held],
+        need: Need | None,
+        use: int,
+        dealt: int,
+    ) -> None:
+        """Bring a box of an operand to cores, by the way that the chip and the plan have for it."""
         element = self.lowering.element(operand.tensor)
-        residents = self.context.residents.get(operand.tensor)
         receivers = {self.lowering.core_number(*core): held for core, held in targets.items()}
-        if residents is not None and are_connected(self.lowering.machine, residents, box, receivers):
-            from_peers(self.emitter, residents, box, receivers, element)
+        if self._come_from_peers(operand, box, receivers):
+            from_peers(self.emitter, self.context.residents[operand.tensor], box, receivers, element)
             return
         region = self.context.region(operand.tensor)
         if self.unit_level is None:
             units = [unit for unit, _ in targets]
-            self.lowering.deliver(region, list(targets.values()), units, box, element)
+            self.lowering.deliver(region, list(targets.values()), units, box, element, dealt)
             return
         if len(targets) == 1 and self._goes_directly(step):
             (((unit, core), target),) = targets.items()
@@ -339,23 +386,30 @@ class GroupWeights(PassingWeights):
             self.emitter.copy(Opcode.LOAD, queue, region, target, box, element)
             return
         units = sorted({unit for unit, _ in targets})
-        half = self._halves(operand, box) if self._passes_spare(step, units[0], len(targets)) else None
-        if half is not None:
-            for part in half:
-                self._bring(step, operand, part, targets)
-            return
-        staged = self._through_sram(step, operand, box, units, region, len(targets))
-        if staged is None:
-            self._directly(region, targets, box, element)
-            return
-        for unit in units:
-            held = [h for (u, _), h in targets.items() if u == unit]
-            cores = [core for (u, core) in targets if u == unit]
-            self.to_cores(staged[unit], unit, cores, held, box, element)
+        if (step, units[0]) in self._unit_slots:
+            self._to_all_cores(self._in_units(step, operand, box, units, need, dealt), targets, box, element)
+        elif self._passes_spare(step, units[0], len(targets)):
+            for number, portion in enumerate(self._portions(operand, box), use):
+                staged = self._spare(step, operand, portion, units, number, dealt)
+                self._to_all_cores(staged, targets, portion, element)
+        else:
+            self._directly(region, targets, box, element, dealt)
 
-    def _directly(self, region: Held, targets: dict[Core, Held], box: Box, element: int) -> None:
+    def _come_from_peers(self, operand: Operand, box: Box, receivers: Collection[int]) -> bool:
+        """True for a box of stationary weights of which each part has a way from its core to all receivers."""
+        residents = self.context.residents.get(operand.tensor)
+        return residents is not None and are_connected(self.lowering.machine, residents, box, receivers)
+
+    def _to_all_cores(self, staged: dict[int, Held], targets: dict[Core, Held], box: Box, element: int) -> None:
+        for unit, source in staged.items():
+            its = {core: held for (other, core), held in targets.items() if other == unit}
+            self.to_cores(source, unit, list(its), list(its.values()), box, element)
+
+    def _directly(self, region: Held, targets: dict[Core, Held], box: Box, element: int, dealt: int) -> None:
         """From DRAM to cores without a stay in the SRAM: read once for all that can get it from each other."""
-        lowering, left = self.lowering, dict(targets)
+        lowering, cores = self.lowering, list(targets)
+        first = dealt % len(cores)
+        left = {core: targets[core] for core in (*cores[first:], *cores[:first])}
         while left:
             reader = next(iter(left))
             number, source = lowering.core_number(*reader), left.pop(reader)
@@ -379,41 +433,28 @@ class GroupWeights(PassingWeights):
         numbers = [self.lowering.core_number(unit, core) for core in cores]
         to_cores(self.emitter, unit, source, dict(zip(numbers, targets, strict=True)), box, element)
 
-    def _through_sram(
-        self, step: int, operand: Operand, box: Box, units: list[int], region: Held, several: int
-    ) -> dict[int, Held] | None:
-        """Where a weight's box lies in each unit's SRAM, loaded if it does not yet; None if it goes to cores directly.
-
-        `several`: how many cores need the box. Weights that wait in the SRAM are loaded whole, as far as the unit needs
-        them.
-        """
-        lowering = self.lowering
-        if (step, units[0]) not in self._unit_slots:
-            if self._passes_spare(step, units[0], several):
-                return self._spare(operand, box, units, region)
-            return None
-        waits = self.group.homes[step] is WeightHome.SRAM
-        found, lacking = {}, []
+    def _in_units(
+        self, step: int, operand: Operand, box: Box, units: list[int], need: Need | None, dealt: int
+    ) -> dict[int, Held]:
+        """Where an operand's box lies in the SRAM of each unit: where it waits, else in the buffer that it passes."""
+        lowering, found = self.lowering, {}
+        if self.group.homes[step] is WeightHome.SRAM:
+            whole, summed = ((0, 0), None) if need is None else (need.whole, need.summed)
+            place, its = self._in_unit(step, operand, whole, summed)
+            assert its is not None
+            slots = ((unit, self._unit_slots[step, unit]) for unit in units)
+            return {unit: self._held(slot, slot.address + place, operand, its) for unit, slot in slots}
         for unit in units:
             slot = self._unit_slots[step, unit]
-            at, its = self._in_unit(step, operand) if waits else (0, box)
-            found[unit] = self._held(slot, slot.address + at, operand, its)
-            content = (step, operand.number, (self._whole, self._summed) if waits else box)
-            known = slot.content if isinstance(slot.content, frozenset) else frozenset()
-            if content not in known:
-                same_step = {
-                    entry for entry in known if waits and entry[0] == step and entry[2] == (self._whole, self._summed)
-                }
-                if not same_step:
-                    slot.begin()
-                slot.content = frozenset({*same_step, content})
-                lacking.append(unit)
-        if lacking:
-            its = found[lacking[0]].box
-            lowering.deliver(region, [found[unit] for unit in lacking], lacking, its, lowering.element(operand.tensor))
+            slot.begin(step)
+            found[unit] = self._held(slot, slot.address, operand, box)
+        region, element = self.context.region(operand.tensor), lowering.element(operand.tensor)
+        lowering.deliver(region, list(found.values()), units, box, element, dealt)
         return found
 
-    def _in_unit(self, step: int, operand: Operand) -> tuple[int, Box]:
+    def _in_unit(
+        self, step: int, operand: Operand, whole: tuple[int, int], summed: tuple[int, int] | None
+    ) -> tuple[int, Box | None]:
         """Where in a unit's slot an address table or weight lies, and what of it: of weights the unit's channels."""
         at = 0
         for table in self._tables[step]:
@@ -421,7 +462,7 @@ class GroupWeights(PassingWeights):
                 return at, ((0, self._shape(table)[0]),)
             at += self._shape(table)[0] * ENTRY_BYTES
         first = self.group.weights[step].table_bytes
-        for other, its, at in self._behind_one_another(self.boxes(step, self._whole, self._summed)):
+        for other, its, place in self._behind_one_another(self.boxes(step, whole, summed)):
             if other is operand:
-                return first + at, its
-        raise InternalError("a unit is asked for what it does not hold", stage="lower", node=operand.tensor)
+                return first + place, its
+        return 0, None

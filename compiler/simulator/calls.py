@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.address.unit import words_of
+from compiler.address.unit import UnitTable, words_of
 from compiler.errors import TesseraError
 from compiler.ops.base import Call
 from compiler.ops.contraction import Product
@@ -61,13 +61,23 @@ class _Scale:
 
 
 class CallRunner:
-    """Runs single calls of one program; `memory` returns the bytes of a place."""
+    """Runs single calls of one program; `memory` returns the bytes of a place.
 
-    def __init__(self, checked: CheckedProgram, memory: Memory) -> None:
+    The program comes window by window (`take`), with all its tables, whose entries are those of the window.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        # what holds for all windows, by table or address table
+        self._scales: dict[tuple[int, int], _Scale | None] = {}
+        self._windows: dict[int, WindowGather] = {}
+        self._words: dict[int, bytes] = {}
+        self._units: tuple[UnitTable, ...] | None = None
+
+    def take(self, checked: CheckedProgram) -> None:
+        """Take up the commands of the next window."""
         self._program: Program = checked.program
         self._book = checked.book
-        self._memory = memory
-        self._scales: dict[tuple[int, int], _Scale | None] = {}
         program, pieces = checked.program, checked.pieces
         self._call_of: list[int] = program.commands["call"].tolist()
         self._tables: list[int] = program.calls["table"].tolist()
@@ -76,11 +86,10 @@ class CallRunner:
         self._first: list[int] = []
         self._rows = np.zeros((0, 0), dtype=np.int64)
         self._addressed = addressed = checked.addressed
-        self._windows: dict[int, WindowGather] = {}
-        self._words: dict[int, bytes] = {}
         self._first_table: list[int] = []
         if addressed is not None:
             self._first_table = np.searchsorted(addressed.commands, np.arange(len(program.commands) + 1)).tolist()
+            self._units = self._units or addressed.tables
         if pieces is not None:
             of_piece = addressed.of_piece if addressed is not None else np.full(len(pieces.commands), -1)
             self._first = np.searchsorted(pieces.commands, np.arange(len(program.commands) + 1)).tolist()
@@ -213,9 +222,9 @@ class CallRunner:
 
         None if they are too large to hold at once. Then the window slides over the box, which gives the same operands.
         """
-        call, kind, addressed = geometry.call, geometry.kind, self._addressed
+        call, kind, units = geometry.call, geometry.kind, self._units
         window = kind.window(call)
-        if window is None or addressed is None or operand.dtype != operand.stored_dtype:
+        if window is None or units is None or operand.dtype != operand.stored_dtype:
             raise ProgramError("an operand is not what address tables are for", violation="addresses", command=command)
         self._check_words(command)
         gather = self._windows.get(table)
@@ -232,7 +241,7 @@ class CallRunner:
             return None
         met, words = empty_met(around, window.kernel, count, fill, dtype)
         for piece in pieces:
-            unit, memory = addressed.tables[piece.table], self._memory(piece.place)
+            unit, memory = units[piece.table], self._memory(piece.place)
             gather.fill(words, around, channels[0], piece.box, piece.address, piece.strides, unit, memory)
         return as_windows(met, len(window.kernel))
 

@@ -4,11 +4,14 @@ A `Chip` takes inputs and weights by the names of its regions, runs, and is read
 `compiler.program.verify.check` proves that every access lies inside its memory before the first command runs, and rows
 that indices name are checked as they are read. The verifier also decides whether commands wait for their inputs; here
 they run one after another.
+
+A program that loops is checked and run window by window: what it takes in memory does not depend on its iterations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,9 +22,12 @@ from compiler.address.unit import words_of
 from compiler.errors import RequestError
 from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
-from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, is_call, is_transfer
+from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, check_fields, is_call, is_transfer
+from compiler.program.loops.form import check_loops
+from compiler.program.loops.instances import Instances, Window
+from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Level, Program, Region, Step
-from compiler.program.verify import CheckedProgram, check
+from compiler.program.verify import CheckedProgram, check, residents_of
 from compiler.simulator.calls import CallRunner
 from compiler.units import numpy_dtype
 
@@ -43,7 +49,8 @@ _FIELDS: Final = (
     "source_strides",
     "target_strides",
 )
-# The number of commands whose fields are held as lists at a time.
+# The number of commands that are checked at a time, and whose fields are held as lists at a time.
+_WINDOW: Final = 1 << 14
 _BLOCK: Final = 4096
 
 
@@ -81,12 +88,21 @@ class Chip:
     profile's engines that are one component.
     """
 
-    def __init__(self, program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()) -> None:
-        self.program = program
-        checked = check(program, limits, shared)  # large, so only what runs is kept of it
-        self._regions = {region.name: region for region in program.regions}
-        self._memories = _Memories(self._memory_sizes(checked, limits), self._dram)
-        self._calls = CallRunner(checked, self._memories.of)
+    def __init__(
+        self, program: Program | LoopedProgram, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()
+    ) -> None:
+        looped = LoopedProgram.of(program)
+        self.program = looped.program
+        self._limits, self._shared = limits, shared
+        # waits are judged with the loops
+        count = len(self.program.commands)
+        none = np.zeros(0, dtype=np.int32)
+        check_fields(replace(self.program, waits=none, wait_offsets=np.zeros(count + 1, dtype=np.int32)), limits)
+        check_loops(looped, limits)
+        self._instances = Instances(looped)
+        self._regions = {region.name: region for region in self.program.regions}
+        self._memories = _Memories(self._memory_sizes(), self._dram)
+        self._calls = CallRunner(self._memories.of)
         self._last_of_step = self._ends()
 
     def write(self, name: str, array: Any) -> None:
@@ -134,15 +150,27 @@ class Chip:
         """
         self._load_residents()
         self._load_addresses()
-        count = len(self.program.commands)
-        numbers = np.arange(count) if order is None else np.fromiter(order, dtype=np.int64)
+        most = _WINDOW if order is None else max(_WINDOW, self._instances.total)
         with np.errstate(all="ignore"):
-            # columns become lists block by block: reading the fields of single rows is slow
-            for start in range(0, len(numbers), _BLOCK):
-                self._run_block(numbers[start : start + _BLOCK], observer)
+            for window in self._instances.windows(most):
+                checked = self._checked(window)
+                self._calls.take(checked)
+                numbers = np.arange(len(window)) if order is None else np.fromiter(order, dtype=np.int64)
+                # columns become lists block by block: reading the fields of single rows is slow
+                for start in range(0, len(numbers), _BLOCK):
+                    self._run_block(checked.program, window, numbers[start : start + _BLOCK], observer)
 
-    def _run_block(self, numbers: NDArray[np.int64], observer: Observer | None) -> None:
-        rows = self.program.commands[numbers]
+    def _checked(self, window: Window) -> CheckedProgram:
+        """The commands of a window, of which every access is known to lie inside its memory; raises ProgramError."""
+        try:
+            return check(self._instances.program(window, self._limits), self._limits, self._shared)
+        except ProgramError as error:
+            raise self._instances.at(error, window) from error
+
+    def _run_block(
+        self, program: Program, window: Window, numbers: NDArray[np.int64], observer: Observer | None
+    ) -> None:
+        rows = program.commands[numbers]
         moves, calls = is_transfer(rows["opcode"]), is_call(rows["opcode"])
         columns = [rows[name].tolist() for name in _FIELDS]
         for number, moved, called, *fields in zip(
@@ -151,27 +179,37 @@ class Chip:
             if moved:
                 self._transfer(*fields)
             elif called:
-                self._calls.run(number)
-            if observer is not None and number in self._last_of_step:
-                step = self._last_of_step[number]
-                observer(step, self.program.steps[step], self)
+                try:
+                    self._calls.run(number)
+                except ProgramError as error:
+                    raise self._instances.at(error, window) from error
+            if observer is not None:
+                statement = int(window.statements[number])
+                step = self._last_of_step.get(statement)
+                if step is not None and window.iterations[number] == self._instances.lasts[statement]:
+                    observer(step, self.program.steps[step], self)
 
     def memory(self, place: int) -> Bytes:
         """The bytes of a place, from its beginning."""
         return self._memories.of(place)
 
-    def _memory_sizes(self, checked: CheckedProgram, limits: ProgramLimits) -> list[int]:
-        """Bytes per place: in DRAM the size of the regions, on the chip the highest byte used."""
-        places = self.program.places
-        sizes = [0] * len(places)
-        accesses = checked.accesses
+    def _memory_sizes(self) -> list[int]:
+        """Checks all commands; bytes per place: in DRAM the size of the regions, on the chip the highest byte used."""
+        places, limits = self.program.places, self._limits
         highs = np.zeros(len(places), dtype=np.int64)
-        np.maximum.at(highs, accesses.places, accesses.highs)
-        for place, _, high in checked.residents:
+        touched = 0.0
+        for window in self._instances.windows(_WINDOW):
+            accesses = self._checked(window).accesses
+            np.maximum.at(highs, accesses.places, accesses.highs)
+            touched += float(accesses.normal.touched_bytes.sum())
+            if touched > limits.touched_bytes:
+                raise ProgramError(
+                    "the commands touch too many bytes", violation="size", actual=touched, limit=limits.touched_bytes
+                )
+        for place, _, high in residents_of(self.program):
             highs[place] = max(int(highs[place]), high)
         self._dram = next(index for index, place in enumerate(places) if place.level == Level.DRAM)
-        for index in range(len(places)):
-            sizes[index] = int(highs[index])
+        sizes: list[int] = highs.tolist()
         sizes[self._dram] = max((region.address + region.size_bytes for region in self.program.regions), default=0)
         on_chip = sum(sizes) - sizes[self._dram]
         if on_chip > limits.chip_bytes:
@@ -181,10 +219,11 @@ class Chip:
         return sizes
 
     def _ends(self) -> dict[int, int]:
-        """Maps the last command of each step to the step."""
-        steps = self.program.commands["step"].tolist()
-        last = {step: number for number, step in enumerate(steps) if step >= 0}
-        return {number: step for step, number in last.items()}
+        """Maps the statement of each step's last command to the step."""
+        instances, steps = self._instances, self.program.commands["step"].tolist()
+        order = np.lexsort((instances.lasts, instances.nests)).tolist()
+        last = {steps[statement]: statement for statement in order if steps[statement] >= 0}
+        return {statement: step for step, statement in last.items()}
 
     def _region(self, name: str) -> Region:
         region = self._regions.get(name)

@@ -55,9 +55,12 @@ def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads,
     if group.waits_in_core(step):
         return WeightLoads.RESIDENT, 1
     times = group.walk.rounds
+    shared_out = group.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
     if group.is_nested and (home is WeightHome.DRAM or group.weight_parts_come_again):
-        times = group.walk.rounds * group.core_walk.rounds
-    if group.configuration.slices_outer and group.slice_stays:
+        # units that pass halos on work one after another, so that each brings them for itself
+        in_turn = group.exchanges and not shared_out and reads_are_shared(group.profile)
+        times = (group.walk.tiles if in_turn else group.walk.rounds) * group.core_walk.rounds
+    if group.configuration.slices_outer and group.slice_stays and home is WeightHome.CORE:
         times = 1
     if home is WeightHome.DRAM:
         times *= group.passes(step)[0]

@@ -14,11 +14,16 @@ from numpy.typing import NDArray
 from compiler.errors import printable
 from compiler.ir.graph import MAX_AXES
 from compiler.program.encoding.manifest import Refuse
+from compiler.program.errors import ProgramError
+from compiler.program.loops.form import check_loops
+from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Opcode, Program, Role
 
 
-def check_program(program: Program, fail: Refuse) -> None:
-    """Calls `fail`, which raises, unless all indices of a program lie in its lists and waits ascend."""
+def check_program(program: Program | LoopedProgram, fail: Refuse) -> None:
+    """Calls `fail`, which raises, unless all indices of a program lie in its lists and its loops are well formed."""
+    looped = LoopedProgram.of(program)
+    program = looped.program
     commands, calls, bindings, places = program.commands, program.calls, program.bindings, len(program.places)
     _within(fail, "a command's opcode", commands["opcode"], 0, len(Opcode))
     _within(fail, "a command's queue", commands["queue"], 0, len(program.queues))
@@ -36,8 +41,11 @@ def check_program(program: Program, fail: Refuse) -> None:
     _within(fail, "a call's binding count", calls["count"], 0, len(bindings) + 1)
     ends = calls["first"].astype(np.int64) + calls["count"]
     _within(fail, "a call's last binding", ends, 0, len(bindings) + 1)
-    _check_waits(program, fail)
     _check_lists(program, fail)
+    try:
+        check_loops(looped)
+    except ProgramError as error:
+        fail(error.message, actual=error.actual, limit=error.limit)
 
 
 def check_tensors(
@@ -68,18 +76,6 @@ def _within(fail: Refuse, what: str, values: NDArray[Any], low: int, high: int) 
     least, most = int(values.min()), int(values.max())
     if least < low or most >= high:
         fail(f"{what} is not there", actual=least if least < low else most, limit=high - 1)
-
-
-def _check_waits(program: Program, fail: Refuse) -> None:
-    offsets, waits = program.wait_offsets.astype(np.int64), program.waits.astype(np.int64)
-    count = len(program.commands)
-    if len(offsets) != count + 1 or offsets[0] != 0 or offsets[-1] != len(waits) or (offsets[1:] < offsets[:-1]).any():
-        fail("the commands' waits are not as many as the program's", actual=len(offsets), limit=count + 1)
-    waiting = np.repeat(np.arange(count), offsets[1:] - offsets[:-1])
-    if len(waits) and (int(waits.min()) < 0 or (waits >= waiting).any()):
-        fail("a wait is for no earlier command", actual=int(waits.max()), limit=count - 1)
-    if ((waits[1:] < waits[:-1]) & (waiting[1:] == waiting[:-1])).any():
-        fail("the waits of a command do not ascend", actual="descending", limit="ascending")
 
 
 def _check_lists(program: Program, fail: Refuse) -> None:

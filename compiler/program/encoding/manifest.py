@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from compiler.program.encoding.records import canonical, program_record
-from compiler.program.encoding.stream import Stream, encode_entries, encode_stream
+from compiler.program.encoding.stream import EncodedStream, Stream, encode_entries, encode_stream
+from compiler.program.loops.loops import LoopedProgram, Loops
 from compiler.program.program import Program
 
 
@@ -13,9 +14,9 @@ from compiler.program.program import Program
 class ProgramSizes:
     """Bytes of one program as stored.
 
-    `program_bytes`: commands, calls, bindings and waits; `by_queue`: what each queue's own take of it (the rest says
-    whose turn it is). `table_bytes`: entries and common areas of all parameter tables; `by_table`: of each.
-    `unit_bytes`: of each unit.
+    `program_bytes`: commands, loops, calls, bindings and waits, a command that loops once; `by_queue`: what each
+    queue's own take of it (the rest says whose turn it is, and holds the spaces of loops). `table_bytes`: entries and
+    common areas of all parameter tables; `by_table`: of each. `unit_bytes`: of each unit.
     """
 
     program_bytes: int
@@ -25,11 +26,11 @@ class ProgramSizes:
     unit_bytes: tuple[int, ...]
 
 
-def program_sizes(program: Program) -> ProgramSizes:
+def program_sizes(program: Program | LoopedProgram) -> ProgramSizes:
     """All sizes of a program; it is encoded once for them."""
-    stream = encode_stream(stream_of(program), len(program.queues))
-    record = program_record(program)
-    entries, by_table = encode_entries([table.entries for table in program.tables])
+    stream, listed = _encoded(program), LoopedProgram.of(program).program
+    record = program_record(listed)
+    entries, by_table = encode_entries([table.entries for table in listed.tables])
     common = [len(canonical(table)) for table in record.tables]
     return ProgramSizes(
         program_bytes=len(stream.data),
@@ -40,19 +41,23 @@ def program_sizes(program: Program) -> ProgramSizes:
     )
 
 
-def program_bytes(program: Program) -> int:
-    """Bytes of commands, calls, bindings and waits."""
-    return len(encode_stream(stream_of(program), len(program.queues)).data)
+def program_bytes(program: Program | LoopedProgram) -> int:
+    """Bytes of commands, loops, calls, bindings and waits."""
+    return len(_encoded(program).data)
 
 
-def program_bytes_by_queue(program: Program) -> tuple[int, ...]:
-    """Bytes of each queue's commands with their calls, bindings and waits."""
-    return encode_stream(stream_of(program), len(program.queues)).by_queue
+def program_bytes_by_queue(program: Program | LoopedProgram) -> tuple[int, ...]:
+    """Bytes of each queue's commands with their loops, calls, bindings and waits."""
+    return _encoded(program).by_queue
 
 
-def program_bytes_by_core(program: Program) -> dict[int, int]:
+def _encoded(program: Program | LoopedProgram) -> EncodedStream:
+    return encode_stream(stream_of(program), len(LoopedProgram.of(program).program.queues))
+
+
+def program_bytes_by_core(program: Program | LoopedProgram) -> dict[int, int]:
     """Bytes by core: what the queues of its own engines take (`core`, `iodma`, `mvdma`, `link`)."""
-    return bytes_by_core(program, program_sizes(program))
+    return bytes_by_core(LoopedProgram.of(program).program, program_sizes(program))
 
 
 def bytes_by_core(program: Program, sizes: ProgramSizes) -> dict[int, int]:
@@ -64,30 +69,34 @@ def bytes_by_core(program: Program, sizes: ProgramSizes) -> dict[int, int]:
     return dict(sorted(by_core.items()))
 
 
-def table_bytes(program: Program) -> int:
+def table_bytes(program: Program | LoopedProgram) -> int:
     """Bytes of all parameter tables."""
     return program_sizes(program).table_bytes
 
 
-def unit_bytes(program: Program) -> int:
+def unit_bytes(program: Program | LoopedProgram) -> int:
     """Bytes of all units."""
     return sum(program_sizes(program).unit_bytes)
 
 
-def stream_of(program: Program) -> Stream:
+def stream_of(program: Program | LoopedProgram) -> Stream:
     """The arrays of a program that are stored as a stream."""
+    looped = LoopedProgram.of(program)
+    listed = looped.program
     return Stream(
-        commands=program.commands,
-        wait_offsets=program.wait_offsets,
-        waits=program.waits,
-        calls=program.calls,
-        bindings=program.bindings,
+        commands=listed.commands,
+        wait_offsets=listed.wait_offsets,
+        waits=listed.waits,
+        calls=listed.calls,
+        bindings=listed.bindings,
+        loops=looped.loops,
     )
 
 
-def array_bytes(program: Program) -> int:
-    """Bytes that a program's commands, calls, bindings, waits and entries take in memory."""
-    stream = stream_of(program)
+def array_bytes(program: Program | LoopedProgram) -> int:
+    """Bytes that a program's commands, loops, calls, bindings, waits and entries take in memory."""
+    stream, listed = stream_of(program), LoopedProgram.of(program).program
     arrays = (stream.commands, stream.wait_offsets, stream.waits, stream.calls, stream.bindings)
-    entries = (table.entries for table in program.tables)
-    return sum(array.nbytes for array in (*arrays, *entries))
+    loops = (getattr(stream.loops, field.name) for field in fields(Loops))
+    entries = (table.entries for table in listed.tables)
+    return sum(array.nbytes for array in (*arrays, *loops, *entries))

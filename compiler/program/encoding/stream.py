@@ -1,4 +1,4 @@
-"""The command stream of a program as bytes: commands, calls, bindings and waits, queue by queue (PROG-3).
+"""The command stream of a program as bytes: commands, how they loop, calls, bindings and waits, by queue (PROG-3).
 
 An engine's commands come in a few kinds that take turns; commands of one kind (same shape of transfer, same unit, same
 operands) are a group, and differ in addresses, which follow the loops of the tiling. So there are stored: which queue
@@ -6,7 +6,7 @@ each command is for, which group of that queue it belongs to, and the rows of ea
 and waits are rows too, grouped by the command they belong to.
 
 What follows from the rest is stored as the difference from it: the number of a command's call, where a call's
-bindings begin, and a wait as how many commands of its queue lie between.
+bindings begin, and a wait as how many commands of its queue lie between. How many runs a command has its space says.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from compiler.program.encoding.cursor import Cursor, Integers, Unsigned, encode_counts
 from compiler.program.encoding.repeats import decode_sequence, encode_sequence
 from compiler.program.encoding.rows import Groups, decode_rows, encode_rows, groups_of
+from compiler.program.loops.loops import MAX_COUNTERS, RING, RUN, SPACE, STATEMENT, TERM, Loops
 from compiler.program.program import BINDING, CALL, COMMAND, ENTRY, Rows
 
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -30,17 +31,21 @@ _CALL_APART: Final = ("first",)
 # What commands of one group have in common besides their queue.
 _COMMAND_KIND: Final = ("opcode", "step", "source", "target", "targets")
 _BINDING_KIND: Final = ("operand", "place")
+_CHANGE_KIND: Final = ("field", "counter")
+# What a space has for each of its counters.
+_SPACE_APART: Final = ("extents", "strides")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stream:
-    """The arrays of a program, as `Program` has them."""
+    """The arrays of a program, as `Program` has them, and how its commands loop."""
 
     commands: Rows
     wait_offsets: Rows
     waits: Rows
     calls: Rows
     bindings: Rows
+    loops: Loops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,11 +71,12 @@ class _Arrangement:
 
 
 def encode_stream(stream: Stream, queues: int) -> EncodedStream:
-    """The stream as bytes; its indices are in range and waits ascend (see check.py)."""
-    commands, calls, bindings = stream.commands, stream.calls, stream.bindings
+    """The stream as bytes; its indices are in range and waits ascend (see check.py), its loops are well formed."""
+    commands, calls, bindings, loops = stream.commands, stream.calls, stream.bindings, stream.loops
     queue = commands["queue"].astype(np.int64)
-    offsets = stream.wait_offsets.astype(np.int64)
-    waits: Integers = offsets[1:] - offsets[:-1]
+    waits, runs, terms, rings = (
+        _sizes(offsets) for offsets in (stream.wait_offsets, loops.run_offsets, loops.term_offsets, loops.ring_offsets)
+    )
     kind = _kinds(stream, waits)
     turns, _ = encode_sequence(queue)
     by_queue = np.argsort(queue, kind="stable")
@@ -80,23 +86,29 @@ def encode_stream(stream: Stream, queues: int) -> EncodedStream:
     cost = np.bincount(queue[by_queue], weights=spent, minlength=queues + 1).astype(np.int64)
     number = np.empty(len(commands), dtype=np.int64)
     number[by_queue] = local
-    parts = [encode_counts(len(commands), len(calls), len(bindings), len(stream.waits)), turns, ids]
+    counts = (commands, calls, bindings, stream.waits, loops.spaces, loops.terms, loops.rings)
+    parts = [encode_counts(*map(len, counts)), turns, ids, _encode_spaces(loops.spaces)]
 
     shape = _arrange_commands(queue, number)
     called = commands["call"].astype(np.int64)
     columns = [*_columns(commands, _COMMAND_APART), *_call_columns(called), waits]
+    columns += [*_columns(loops.statements, ()), terms, rings]
     owner = _owner_of_rows(shape, len(commands))
     call_shape, call_command = _arrange_calls(called, len(calls), queue, owner, queues)
     count = calls["count"].astype(np.int64)
     first = calls["first"].astype(np.int64) - (np.cumsum(count) - count)
     call_columns = [*_columns(calls, _CALL_APART), first]
     binding_shape = _arrange_bindings(calls, len(bindings), call_command, queue, owner, queues)
-    wait_shape, waiting = _arrange_waits(waits, queue, owner)
+    wait_shape, waiting = _arrange_parts(waits, queue, owner)
     tables: tuple[tuple[list[Integers], _Arrangement], ...] = (
         (columns, shape),
         (call_columns, call_shape),
         (_columns(bindings, ()), binding_shape),
-        (_wait_columns(stream.waits.astype(np.int64), waiting, queue, queues), wait_shape),
+        (_wait_columns(stream, waiting, queue, queues), wait_shape),
+        *(
+            (_columns(rows, ()), _arrange_parts(sizes, queue, owner)[0])
+            for rows, sizes in ((loops.runs, runs), (loops.terms, terms), (loops.rings, rings))
+        ),
     )
     for table, arrangement in tables:
         data, spent = encode_rows([_ordered(column, arrangement.order) for column in table], arrangement.groups)
@@ -107,21 +119,29 @@ def encode_stream(stream: Stream, queues: int) -> EncodedStream:
 
 def decode_stream(cursor: Cursor, queues: int) -> Stream:
     """The stream from its bytes; raises ExecutableError or LimitError. What rows name is checked in check.py."""
-    count = cursor.count("commands", COMMAND.itemsize + 4)
+    # four offsets of 4 bytes: of waits, runs, terms and rings
+    count = cursor.count("commands", COMMAND.itemsize + STATEMENT.itemsize + 16)
     calls = np.zeros(cursor.count("calls", CALL.itemsize), dtype=CALL)
     bindings = np.zeros(cursor.count("bindings", BINDING.itemsize), dtype=BINDING)
-    total_waits = cursor.count("waits", 4)
+    total_waits = cursor.count("waits", 4 + 8)
+    spaces = np.zeros(cursor.count("spaces", SPACE.itemsize), dtype=SPACE)
+    total_terms = cursor.count("terms", TERM.itemsize)
+    total_rings = cursor.count("rings", RING.itemsize)
     queue = decode_sequence(cursor, count)
     if count and int(queue.max()) >= queues:
         cursor.fail("a command is for a queue that is not there", actual=int(queue.max()), limit=queues - 1)
     by_queue = np.argsort(queue, kind="stable")
     number = np.empty(count, dtype=np.int64)
     number[by_queue] = decode_sequence(cursor, count)
+    _decode_spaces(cursor, spaces)
 
     shape = _arrange_commands(queue, number)
-    commands = np.zeros(count, dtype=COMMAND)
-    *columns, has_call, call, waits = _decode(cursor, shape, _width(COMMAND, _COMMAND_APART) + 3)
-    _fill(cursor, commands, columns, _COMMAND_APART)
+    commands, statements = np.zeros(count, dtype=COMMAND), np.zeros(count, dtype=STATEMENT)
+    width = _width(COMMAND, _COMMAND_APART)
+    columns = _decode(cursor, shape, width + 3 + _width(STATEMENT, ()) + 2)
+    has_call, call, waits, *its, terms, rings = columns[width:]
+    _fill(cursor, commands, columns[:width], _COMMAND_APART)
+    _fill(cursor, statements, its, ())
     commands["queue"] = queue
     called = _called(cursor, has_call, call, len(calls))
     commands["call"] = called
@@ -137,18 +157,39 @@ def decode_stream(cursor: Cursor, queues: int) -> Stream:
     calls["first"] = first
     binding_shape = _arrange_bindings(calls, len(bindings), call_command, queue, owner, queues)
     _fill(cursor, bindings, _decode(cursor, binding_shape, _width(BINDING, ())), ())
-    if count and (int(waits.min()) < 0 or int(waits.max()) > total_waits or int(waits.sum()) != total_waits):
-        cursor.fail("the commands' waits are not as many as the stream's", limit=total_waits)
-    wait_shape, waiting = _arrange_waits(waits, queue, owner)
-    offsets = np.zeros(count + 1, dtype=np.int32)
-    offsets[1:] = np.cumsum(waits)
-    return Stream(
-        commands=commands,
-        wait_offsets=offsets,
-        waits=_waited(cursor, _decode(cursor, wait_shape, 2), waiting, queue, queues),
-        calls=calls,
-        bindings=bindings,
+    offsets = _offsets(cursor, "waits", waits, total_waits)
+    wait_shape, waiting = _arrange_parts(waits, queue, owner)
+    named, distances = _waited(cursor, _decode(cursor, wait_shape, 3), waiting, queue, queues)
+    outside = (statements["space"] < 0) | (statements["space"] >= len(spaces))
+    if outside.any():
+        cursor.fail(
+            "a command's space is not there", actual=int(statements["space"][outside][0]), limit=len(spaces) - 1
+        )
+    runs = spaces["counters"][statements["space"]].astype(np.int64)
+    total_runs = int(runs.sum())
+    cursor.budget.take(total_runs * RUN.itemsize, f"{cursor.section}: {total_runs} runs")
+    parts = []
+    for dtype, name, sizes, total in (
+        (RUN, "runs", runs, total_runs),
+        (TERM, "terms", terms, total_terms),
+        (RING, "rings", rings, total_rings),
+    ):
+        rows = np.zeros(total, dtype=dtype)
+        parts += [_offsets(cursor, name, sizes, total), rows]
+        arrangement, _ = _arrange_parts(sizes, queue, owner)
+        _fill(cursor, rows, _decode(cursor, arrangement, _width(dtype, ())), ())
+    loops = Loops(
+        spaces=spaces,
+        statements=statements,
+        run_offsets=parts[0],
+        runs=parts[1],
+        term_offsets=parts[2],
+        terms=parts[3],
+        ring_offsets=parts[4],
+        rings=parts[5],
+        distances=distances,
     )
+    return Stream(commands=commands, wait_offsets=offsets, waits=named, calls=calls, bindings=bindings, loops=loops)
 
 
 def encode_entries(tables: Sequence[Rows]) -> tuple[bytes, tuple[int, ...]]:
@@ -169,6 +210,47 @@ def decode_entries(cursor: Cursor, count: int) -> list[Rows]:
     entries = np.zeros(int(sizes.sum()), dtype=ENTRY)
     _fill(cursor, entries, decode_rows(cursor, _width(ENTRY, ()), _groups_of_tables(sizes)), ())
     return np.split(entries, np.cumsum(sizes)[:-1]) if count else []
+
+
+def _encode_spaces(spaces: Rows) -> bytes:
+    """Nest, number of counters and base of each space; then extent and stride of each of its counters."""
+    used = np.arange(MAX_COUNTERS) < spaces["counters"][:, None]
+    heads, _ = encode_rows(_columns(spaces, _SPACE_APART), _one_group(len(spaces)))
+    sides, _ = encode_rows([spaces[name][used] for name in _SPACE_APART], _one_group(int(used.sum())))
+    return heads + sides
+
+
+def _decode_spaces(cursor: Cursor, spaces: Rows) -> None:
+    heads = decode_rows(cursor, _width(SPACE, _SPACE_APART), _one_group(len(spaces)))
+    _fill(cursor, spaces, heads, _SPACE_APART)
+    counters = spaces["counters"]
+    if len(spaces) and (int(counters.min()) < 0 or int(counters.max()) > MAX_COUNTERS):
+        cursor.fail("a space has too many counters", actual=int(counters.max()), limit=MAX_COUNTERS)
+    used = np.arange(MAX_COUNTERS) < counters[:, None]
+    sides = decode_rows(cursor, len(_SPACE_APART), _one_group(int(used.sum())))
+    spaces["extents"] = 1
+    for name, column in zip(_SPACE_APART, sides, strict=True):
+        spaces[name][used] = column
+
+
+def _one_group(count: int) -> Groups:
+    return _groups_of_tables(np.array([count], dtype=np.int64))
+
+
+def _sizes(offsets: Rows) -> Integers:
+    """How many rows each command has in a list that offsets cut into parts."""
+    wide = offsets.astype(np.int64)
+    result: Integers = wide[1:] - wide[:-1]
+    return result
+
+
+def _offsets(cursor: Cursor, what: str, sizes: Integers, total: int) -> Rows:
+    """What `_sizes` was given, if the commands' parts are as many as the list."""
+    if int(sizes.min(initial=0)) < 0 or int(sizes.max(initial=0)) > total or int(sizes.sum()) != total:
+        cursor.fail(f"the commands' {what} are not as many as the stream's", limit=total)
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int32)
+    offsets[1:] = np.cumsum(sizes)
+    return offsets
 
 
 def _groups_of_tables(sizes: Integers) -> Groups:
@@ -227,15 +309,28 @@ def _kinds(stream: Stream, waits: Integers) -> Unsigned:
     first, count = stream.calls["first"].astype(np.int64), stream.calls["count"].astype(np.int64)
     of_call = _mixed(stream.calls, ("table", "count")) * _MULTIPLIER + (bound[first + count] - bound[first])
     called = stream.commands["call"].astype(np.int64)
-    kind = kind * _MULTIPLIER + waits.view(np.uint64)
-    kind[called >= 0] += of_call[called[called >= 0]] * _MULTIPLIER
+    parts = [waits.view(np.uint64), np.where(called >= 0, np.append(of_call, np.uint64(0))[called], np.uint64(0))]
+    for rows, offsets in (
+        (stream.loops.terms, stream.loops.term_offsets),
+        (stream.loops.rings, stream.loops.ring_offsets),
+    ):
+        changed = np.append(np.uint64(0), np.cumsum(_mixed(rows, _CHANGE_KIND)))
+        parts.append(changed[offsets[1:]] - changed[offsets[:-1]])
+    for part in parts:
+        kind = _with(kind, part)
     return kind
+
+
+def _with(mixed: Unsigned, values: Unsigned) -> Unsigned:
+    """Numbers that tell what they told, and further values."""
+    result: Unsigned = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER + values
+    return result
 
 
 def _mixed(rows: Rows, names: Sequence[str]) -> Unsigned:
     mixed = np.full(len(rows), 1, dtype=np.uint64)
     for column in _columns(rows, tuple(name for name in rows.dtype.names or () if name not in names)):
-        mixed = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER + column.view(np.uint64)
+        mixed = _with(mixed, column.view(np.uint64))
     return mixed
 
 
@@ -318,11 +413,11 @@ def _of_command(
     return its_queue, np.where(owned, slot, 0), its_group
 
 
-def _arrange_waits(waits: Integers, queue: Integers, owner: Integers) -> tuple[_Arrangement, Integers]:
-    """Waits by the command that waits; that command too."""
-    waiting = np.repeat(np.arange(len(waits)), waits)
-    slot = np.arange(len(waiting)) - np.repeat(np.cumsum(waits) - waits, waits)
-    return _arrange(queue[waiting], slot, owner[waiting]), waiting
+def _arrange_parts(sizes: Integers, queue: Integers, owner: Integers) -> tuple[_Arrangement, Integers]:
+    """Rows of which each command has so many, such as waits, by the command; that command too."""
+    command = np.repeat(np.arange(len(sizes)), sizes)
+    slot = np.arange(len(command)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return _arrange(queue[command], slot, owner[command]), command
 
 
 def _call_columns(called: Integers) -> tuple[Integers, Integers]:
@@ -360,24 +455,29 @@ class _Turns:
         return result
 
 
-def _wait_columns(waits: Integers, waiting: Integers, queue: Integers, queues: int) -> list[Integers]:
-    """The queue of what is waited for, and how many commands of that queue lie between; a command's by queue."""
+def _wait_columns(stream: Stream, waiting: Integers, queue: Integers, queues: int) -> list[Integers]:
+    """The queue of what is waited for, how many commands of that queue lie between, the distance; by queue."""
+    waits, distances = stream.waits.astype(np.int64), stream.loops.distances.astype(np.int64)
     turns = _Turns(queue, queues)
     order = np.lexsort((waits, queue[waits], waiting))
     waits, waiting = waits[order], waiting[order]
-    return [queue[waits], turns.before(queue[waits], waiting) - 1 - turns.place[waits]]
+    return [queue[waits], turns.before(queue[waits], waiting) - 1 - turns.place[waits], distances[order]]
 
 
-def _waited(cursor: Cursor, columns: Sequence[Integers], waiting: Integers, queue: Integers, queues: int) -> Rows:
-    """The numbers of the commands waited for, ascending for each that waits."""
-    of, back = columns
+def _waited(
+    cursor: Cursor, columns: Sequence[Integers], waiting: Integers, queue: Integers, queues: int
+) -> tuple[Rows, Rows]:
+    """The numbers of the commands waited for, ascending for each that waits, and the distances."""
+    of, back, distances = columns
     if len(of) == 0:
-        return np.zeros(0, dtype=np.int32)
+        return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64)
     if int(of.min()) < 0 or int(of.max()) >= queues:
         cursor.fail("a wait is for a queue that is not there", actual=int(of.max()), limit=queues - 1)
     turns = _Turns(queue, queues)
     place = turns.before(of, waiting) - 1 - back
-    if int(back.min()) < 0 or int(place.min()) < 0:
-        cursor.fail("a wait is for no earlier command", actual=int(back.min()))
+    outside = (np.abs(back) > len(queue)) | (place < 0) | (place >= np.bincount(queue, minlength=queues)[of])
+    if outside.any():
+        cursor.fail("a wait is for a command that is not there", actual=int(back[outside][0]))
     waits = turns.order[turns.begins[of] + place]
-    return waits[np.lexsort((waits, waiting))].astype(np.int32)
+    order = np.lexsort((waits, waiting))
+    return waits[order].astype(np.int32), distances[order]

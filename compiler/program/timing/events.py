@@ -9,6 +9,8 @@ Times, rates and amounts are whole numbers (`ticks.py`), so that the same comman
 begin. Ties have one order: at a tick all that ends ends first, in the order of the program; then each engine, whose
 choice depends on nothing that another one does at that tick, begins what has been prepared, and issues, of its streams'
 next commands that are ready, the one of least urgency, of equal ones the first in the program.
+
+Programs loop; one without loops is one iteration. What repeats is jumped over (`loops/time_recurrence.py`).
 """
 
 from __future__ import annotations
@@ -17,406 +19,249 @@ from typing import Any, Final
 
 import numpy as np
 
-from compiler.machine_code import compiled
-
-NONE: Final = -1
-# Later than every event; more than every rate.
-_NEVER: Final = np.iinfo(np.int64).max
-# A quotient of whole numbers whose sum is below 2⁵³ is never rounded up to the next whole number, so that division of
-# floating-point numbers, several times as fast, gives its whole part exactly.
-_EXACT: Final = 1 << 52
-
-
-@compiled()
-def _push(times: Any, keys: Any, count: int, time: int, key: int) -> int:
-    """Put an event on a heap of `count`, ordered by time and then by key; the new count."""
-    place = count
-    while place > 0:
-        parent = (place - 1) >> 1
-        if times[parent] < time or (times[parent] == time and keys[parent] <= key):
-            break
-        times[place], keys[place] = times[parent], keys[parent]
-        place = parent
-    times[place], keys[place] = time, key
-    return count + 1
-
-
-@compiled()
-def _drop(times: Any, keys: Any, count: int) -> int:
-    """Take the first event off the heap; the new count."""
-    count -= 1
-    time, key = times[count], keys[count]
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= count:
-            break
-        other = child + 1
-        if other < count and (
-            times[other] < times[child] or (times[other] == times[child] and keys[other] < keys[child])
-        ):
-            child = other
-        if time < times[child] or (time == times[child] and key <= keys[child]):
-            break
-        times[place], keys[place] = times[child], keys[child]
-        place = child
-    times[place], keys[place] = time, key
-    return count
-
-
-@compiled()
-def _ticks_of(rest: int, rate: int) -> int:
-    """Ticks until so much has moved, rounded up: a floating-point quotient, put right in whole numbers."""
-    ticks = int(rest / rate)
-    while ticks * rate < rest:
-        ticks += 1
-    while (ticks - 1) * rate >= rest:
-        ticks -= 1
-    return ticks
-
-
-@compiled()
-def share(
-    kinds: Any,
-    own: Any,
-    count: int,
-    rates: Any,
-    offsets: Any,
-    resources: Any,
-    weights: Any,
-    capacities: Any,
-    left: Any,
-    users: Any,
-    levels: Any,
-    used: Any,
-    unsettled: Any,
-    possible: Any,
-) -> None:
-    """Max-min fair `rates` of `count` who move, in steps; whoever is bounded by its own rate is settled first.
-
-    A resource's level is the even part of what is left of it, rounded down; levels never fall as movers are settled at
-    no more than them. So all whose own rate is within the levels of their resources have it; if there are none, those
-    with the least level have that. The order of the movers makes no difference. left to possible: scratch, of as many
-    elements as there are resources (the first four) and movers; `users` is zero before and after.
-    """
-    used_count = 0
-    for i in range(count):
-        unsettled[i] = i
-        for k in range(offsets[kinds[i]], offsets[kinds[i] + 1]):
-            number = resources[k]
-            if users[number] == 0:
-                used[used_count], left[number] = number, capacities[number]
-                used_count += 1
-            users[number] += weights[k]
-    open_count = count
-    while open_count:
-        kept = 0
-        for j in range(used_count):
-            number = used[j]
-            if users[number]:
-                used[kept] = number
-                kept += 1
-                if left[number] < _EXACT:
-                    levels[number] = max(1, int(left[number] / users[number]))
-                else:
-                    levels[number] = max(1, left[number] // users[number])
-        used_count, least, kept = kept, _NEVER, 0
-        for j in range(open_count):
-            i = unsettled[j]
-            level = _NEVER
-            for k in range(offsets[kinds[i]], offsets[kinds[i] + 1]):
-                level = min(level, levels[resources[k]])
-            if own[i] > level:
-                unsettled[kept], possible[kept] = i, level
-                kept += 1
-                least = min(least, level)
-                continue
-            rates[i] = own[i]
-            for k in range(offsets[kinds[i]], offsets[kinds[i] + 1]):
-                left[resources[k]] = max(0, left[resources[k]] - own[i] * weights[k])
-                users[resources[k]] -= weights[k]
-        if kept == open_count:
-            kept = 0
-            for j in range(open_count):
-                i = unsettled[j]
-                if possible[j] > least:
-                    unsettled[kept] = i
-                    kept += 1
-                    continue
-                rates[i] = least
-                for k in range(offsets[kinds[i]], offsets[kinds[i] + 1]):
-                    left[resources[k]] = max(0, left[resources[k]] - least * weights[k])
-                    users[resources[k]] -= weights[k]
-        open_count = kept
-
-
-@compiled(
-    "Tuple((int64[::1], int64[::1], int64[::1], int64[::1]))("
-    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], "
-    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], "
-    "int64[::1])"
+from compiler.machine_code import compiled, types_of
+from compiler.program.loops.time_recurrence import States, enter_iteration
+from compiler.program.loops.walk import NEVER, NONE, Cursors, Walk, advance
+from compiler.program.timing.engine_state import (
+    BEHIND,
+    BOUNDARY,
+    COMMANDS,
+    DEPTH,
+    EPOCH,
+    EVENTS,
+    FILLED,
+    HAS_BEGUN,
+    IS_NEW,
+    KEPT,
+    MOVING,
+    NOW,
+    SOONEST,
+    Engines,
+    Loads,
+    look,
 )
-def run_events(
-    queues: Any,
-    streams: Any,
-    stream_offsets: Any,
-    heads: Any,
-    following: Any,
-    urgency: Any,
-    wait_counts: Any,
-    after_offsets: Any,
-    after: Any,
-    startups: Any,
-    durations: Any,
-    amounts: Any,
-    shifts: Any,
-    own_rates: Any,
-    kinds: Any,
-    offsets: Any,
-    resources: Any,
-    weights: Any,
-    capacities: Any,
-) -> Any:
-    """Per command the ticks at which it was issued, began and ended to move, and which it waited for last (or NONE).
+from compiler.program.timing.heap import drop, push
+from compiler.program.timing.shares import share, ticks_until
+from compiler.program.timing.ticks import Ints
 
-    queues, streams: each command's engine and stream; an engine's streams are stream_offsets[q] to stream_offsets[q +
-    1]. A stream keeps its order; of streams whose next command is ready an engine takes the one of least `urgency`, of
-    equal ones the first in the program. heads: each stream's first command, following: the next one of the same stream
-    (NONE: none). wait_counts: how many commands each waits for; after[after_offsets[c]:after_offsets[c + 1]] wait for
-    command c. The rest are columns of `Demands`. Commands that never become ready end at NONE: what waits in a circle.
-    """
-    count, queue_count, resource_count = len(queues), len(stream_offsets) - 1, len(capacities)
-    issues, begins, ends = np.full(count, NONE), np.full(count, NONE), np.full(count, NONE)
-    last = np.full(count, NONE)
-    open_waits, head = wait_counts.copy(), heads.copy()
-    issued, active = np.full(queue_count, NONE), np.full(queue_count, NONE)
-    # events of a queue: 2 q, a start-up has passed; 2 q + 1, its command ends
-    times, keys = np.empty(2 * queue_count + 2, dtype=np.int64), np.empty(2 * queue_count + 2, dtype=np.int64)
-    events = 0
-    # who moves over shared resources: at `rates` since `since`, when `rest` was left, until `due`
-    moving, moving_kinds = np.empty(queue_count, dtype=np.int64), np.empty(queue_count, dtype=np.int64)
-    moving_own, moving_shifts = np.empty(queue_count, dtype=np.int64), np.empty(queue_count, dtype=np.int64)
-    rest, rates = np.empty(queue_count, dtype=np.int64), np.empty(queue_count, dtype=np.int64)
-    since, due = np.empty(queue_count, dtype=np.int64), np.empty(queue_count, dtype=np.int64)
-    moving_count, soonest, is_new = 0, _NEVER, False
-    shared, unsettled = np.empty(queue_count, dtype=np.int64), np.empty(queue_count, dtype=np.int64)
-    possible = np.empty(queue_count, dtype=np.int64)
-    left, users = np.empty(resource_count, dtype=np.int64), np.zeros(resource_count, dtype=np.int64)
-    levels, used = np.empty(resource_count, dtype=np.int64), np.empty(resource_count, dtype=np.int64)
-    # queues that may be able to do something
-    stack, stacked, depth = np.empty(queue_count, dtype=np.int64), np.ones(queue_count, dtype=np.bool_), 0
-    for queue in range(queue_count):
-        stack[depth] = queue
-        depth += 1
-    ended = np.empty(queue_count, dtype=np.int64)
-    now, done = 0, 0
-    while done < count:
-        while depth:
-            depth -= 1
-            queue = stack[depth]
-            stacked[queue] = False
-            again = True
-            while again:
-                again = False
-                c = issued[queue]
-                if c != NONE and active[queue] == NONE and issues[c] + startups[c] <= now:
-                    issued[queue] = NONE
-                    active[queue] = c
-                    begins[c] = now
+# Numbers of a row.
+ROW: Final = 5
+
+
+@compiled(allocates=False)
+def _begin(walk: Any, cursors: Any, engines: Any) -> None:
+    """Let all streams have their first commands as heads."""
+    clock = engines.clock
+    clock[HAS_BEGUN], clock[EPOCH] = 1, 0
+    for stream in range(len(engines.queues)):
+        advance(walk, cursors, stream)
+        cursors.progress[stream] = cursors.heads[stream]
+    for stream in range(len(engines.queues)):
+        look(walk, cursors, engines, stream)
+    for queue in range(len(engines.issued)):
+        engines.stack[queue], engines.stacked[queue] = queue, True
+    clock[DEPTH] = len(engines.issued)
+
+
+@compiled(allocates=False)
+def _go_on(walk: Any, cursors: Any, loads: Any, engines: Any) -> None:
+    """Let the engines on the stack begin what is prepared, and issue what is ready."""
+    clock = engines.clock
+    now, depth = clock[NOW], clock[DEPTH]
+    while depth:
+        depth -= 1
+        queue = engines.stack[depth]
+        engines.stacked[queue] = False
+        again = True
+        while again:
+            again = False
+            c = engines.issued[queue]
+            if c != NONE and engines.active[queue] == NONE and engines.issued_at[queue] + loads.startups[c] <= now:
+                engines.issued[queue], engines.active[queue] = NONE, c
+                engines.active_positions[queue] = engines.issued_positions[queue]
+                engines.active_issued[queue], engines.active_begun[queue] = engines.issued_at[queue], now
+                engines.active_last[queue] = engines.issued_last[queue]
+                again = True
+                kind = loads.kinds[c]
+                if loads.offsets[kind + 1] == loads.offsets[kind] or loads.amounts[c] == 0:
+                    time = now + loads.durations[c]
+                    clock[EVENTS] = push(engines.times, engines.keys, 0, clock[EVENTS], time, 2 * queue + 1)
+                else:
+                    at = clock[MOVING]
+                    engines.moving[at], engines.moving_kinds[at] = queue, kind
+                    engines.moving_own[at], engines.moving_shifts[at] = loads.rates[c], loads.shifts[c]
+                    engines.rest[at], engines.rates[at], engines.since[at] = loads.amounts[c], 0, now
+                    clock[MOVING], clock[IS_NEW] = at + 1, 1
+            if engines.issued[queue] == NONE:
+                chosen, c = NONE, NONE
+                for stream in range(engines.stream_offsets[queue], engines.stream_offsets[queue + 1]):
+                    first = cursors.head_statements[stream]
+                    if first == NONE or engines.blocked[stream]:
+                        continue
+                    if (
+                        chosen == NONE
+                        or loads.urgency[first] < loads.urgency[c]
+                        or (loads.urgency[first] == loads.urgency[c] and cursors.heads[stream] < cursors.heads[chosen])
+                    ):
+                        chosen, c = stream, first
+                if chosen != NONE:
                     again = True
-                    kind = kinds[c]
-                    if offsets[kind + 1] == offsets[kind] or amounts[c] == 0:
-                        events = _push(times, keys, events, now + durations[c], 2 * queue + 1)
-                    else:
-                        is_new = True
-                        moving[moving_count], moving_kinds[moving_count] = c, kind
-                        moving_own[moving_count], moving_shifts[moving_count] = own_rates[c], shifts[c]
-                        rest[moving_count], rates[moving_count], since[moving_count] = amounts[c], 0, now
-                        moving_count += 1
-                if issued[queue] == NONE:
-                    c = NONE
-                    for stream in range(stream_offsets[queue], stream_offsets[queue + 1]):
-                        first = head[stream]
-                        if first == NONE or open_waits[first]:
-                            continue
-                        if c == NONE or urgency[first] < urgency[c] or (urgency[first] == urgency[c] and first < c):
-                            c = first
-                    if c != NONE:
-                        issued[queue] = c
-                        issues[c] = now
-                        head[streams[c]] = following[c]
-                        again = True
-                        if startups[c] > 0:
-                            events = _push(times, keys, events, now + startups[c], 2 * queue)
-        if is_new:
-            share(
-                moving_kinds,
-                moving_own,
-                moving_count,
-                shared,
-                offsets,
-                resources,
-                weights,
-                capacities,
-                left,
-                users,
-                levels,
-                used,
-                unsettled,
-                possible,
-            )
-            soonest = _NEVER
-            for i in range(moving_count):
-                rate = max(1, shared[i] >> moving_shifts[i])
-                # at the rate that it had it ends when it would have ended
-                if rate != rates[i]:
-                    rest[i] -= rates[i] * (now - since[i])
-                    rates[i], since[i] = rate, now
-                    due[i] = now + _ticks_of(rest[i], rate)
-                soonest = min(soonest, due[i])
-            is_new = False
-        if soonest == _NEVER and not events:
-            break
-        now = soonest if not events else min(soonest, times[0])
-        ending = 0
-        while events and times[0] == now:
-            queue = keys[0] >> 1
-            if keys[0] & 1:
-                ended[ending] = active[queue]
+                    engines.issued[queue], engines.issued_positions[queue] = c, cursors.heads[chosen]
+                    engines.issued_at[queue], engines.issued_last[queue] = now, engines.last_ends[chosen]
+                    if loads.startups[c] > 0:
+                        time = now + loads.startups[c]
+                        clock[EVENTS] = push(engines.times, engines.keys, 0, clock[EVENTS], time, 2 * queue)
+                    advance(walk, cursors, chosen)
+                    engines.last_ends[chosen] = NONE
+                    look(walk, cursors, engines, chosen)
+    clock[DEPTH] = 0
+
+
+@compiled(allocates=False)
+def _share_anew(loads: Any, engines: Any) -> None:
+    """Share the resources among those who move now, and say when each of them ends."""
+    clock = engines.clock
+    now, count = clock[NOW], clock[MOVING]
+    share(
+        engines.moving_kinds,
+        engines.moving_own,
+        count,
+        engines.shared,
+        loads.offsets,
+        loads.resources,
+        loads.weights,
+        loads.capacities,
+        engines.left,
+        engines.users,
+        engines.levels,
+        engines.used,
+        engines.unsettled,
+        engines.possible,
+    )
+    soonest = NEVER
+    for i in range(count):
+        rate = max(1, engines.shared[i] >> engines.moving_shifts[i])
+        # at the rate that it had it ends when it would have ended
+        if rate != engines.rates[i]:
+            engines.rest[i] -= engines.rates[i] * (now - engines.since[i])
+            engines.rates[i], engines.since[i] = rate, now
+            engines.due[i] = now + ticks_until(engines.rest[i], rate)
+        soonest = min(soonest, engines.due[i])
+    clock[SOONEST], clock[IS_NEW] = soonest, 0
+
+
+@compiled(allocates=False)
+def _stack(engines: Any, queue: int) -> None:
+    if not engines.stacked[queue]:
+        engines.stacked[queue] = True
+        engines.stack[engines.clock[DEPTH]] = queue
+        engines.clock[DEPTH] += 1
+
+
+@compiled(allocates=False)
+def _ending(engines: Any) -> int:
+    """How many queues' commands end now; they are `ended`, in the order of the program."""
+    clock, ending = engines.clock, 0
+    now, events = clock[NOW], clock[EVENTS]
+    while events and engines.times[0] == now:
+        queue = engines.keys[0] >> 1
+        if engines.keys[0] & 1:
+            engines.ended[ending] = queue
+            ending += 1
+        else:
+            _stack(engines, queue)
+        events = drop(engines.times, engines.keys, 0, events)
+    clock[EVENTS] = events
+    if clock[SOONEST] == now:
+        kept = 0
+        for i in range(clock[MOVING]):
+            if engines.due[i] == now:
+                engines.ended[ending] = engines.moving[i]
                 ending += 1
-            elif not stacked[queue]:
-                stacked[queue] = True
-                stack[depth] = queue
-                depth += 1
-            events = _drop(times, keys, events)
-        if soonest == now:
-            kept, is_new = 0, True
-            for i in range(moving_count):
-                if due[i] == now:
-                    ended[ending] = moving[i]
-                    ending += 1
-                elif kept == i:
-                    kept += 1
-                else:
-                    moving[kept], moving_kinds[kept] = moving[i], moving_kinds[i]
-                    moving_own[kept], moving_shifts[kept] = moving_own[i], moving_shifts[i]
-                    rest[kept], rates[kept], since[kept], due[kept] = rest[i], rates[i], since[i], due[i]
-                    kept += 1
-            moving_count, soonest = kept, _NEVER
-        for i in range(1, ending):
-            c, place = ended[i], i
-            while place and ended[place - 1] > c:
-                ended[place] = ended[place - 1]
-                place -= 1
-            ended[place] = c
-        for i in range(ending):
-            c = ended[i]
-            ends[c] = now
-            done += 1
-            queue = queues[c]
-            active[queue] = NONE
-            if not stacked[queue]:
-                stacked[queue] = True
-                stack[depth] = queue
-                depth += 1
-            for k in range(after_offsets[c], after_offsets[c + 1]):
-                waiter = after[k]
-                open_waits[waiter] -= 1
-                if open_waits[waiter] == 0:
-                    last[waiter] = c
-                    other = queues[waiter]
-                    if head[streams[waiter]] == waiter and not stacked[other]:
-                        stacked[other] = True
-                        stack[depth] = other
-                        depth += 1
-    return issues, begins, ends, last
+                continue
+            if kept != i:
+                engines.moving[kept], engines.moving_kinds[kept] = engines.moving[i], engines.moving_kinds[i]
+                engines.moving_own[kept], engines.moving_shifts[kept] = engines.moving_own[i], engines.moving_shifts[i]
+                engines.rest[kept], engines.rates[kept] = engines.rest[i], engines.rates[i]
+                engines.since[kept], engines.due[kept] = engines.since[i], engines.due[i]
+            kept += 1
+        clock[MOVING], clock[SOONEST], clock[IS_NEW] = kept, NEVER, 1
+    for i in range(1, ending):
+        queue, place = engines.ended[i], i
+        while place and engines.active_positions[engines.ended[place - 1]] > engines.active_positions[queue]:
+            engines.ended[place] = engines.ended[place - 1]
+            place -= 1
+        engines.ended[place] = queue
+    return ending
 
 
-@compiled(
-    "float64[:, ::1](int64[::1], int64[::1], float64, int64, int64, int64[::1], int64[::1], "
-    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"
-)
-def run_flows(
-    times: Any,
-    events: Any,
-    slice_ticks: float,
-    slice_count: int,
-    engines: int,
-    amounts: Any,
-    shifts: Any,
-    kinds: Any,
-    own_rates: Any,
-    offsets: Any,
-    resources: Any,
-    weights: Any,
-    capacities: Any,
-) -> Any:
-    """Grains times weight through each resource in each slice; shape (resources, slices).
+@compiled(allocates=False)
+def _end(walk: Any, cursors: Any, loads: Any, engines: Any, queue: int) -> None:
+    """End an engine's command, and let go on who waited for it."""
+    clock, c, position = engines.clock, engines.active[queue], engines.active_positions[queue]
+    stream = walk.streams[c]
+    engines.active[queue] = NONE
+    engines.busy[queue] += clock[NOW] - engines.active_begun[queue]
+    engines.section_ends[loads.sections[c]] = clock[NOW]
+    clock[COMMANDS] += 1
+    _stack(engines, queue)
+    first = cursors.heads[stream]
+    if engines.issued[queue] != NONE and walk.streams[engines.issued[queue]] == stream:
+        first = engines.issued_positions[queue]
+    cursors.progress[stream] = first
+    if position < clock[BOUNDARY] <= first:
+        clock[BEHIND] -= 1
+    waiter = engines.watchers[stream]
+    engines.watchers[stream] = NONE
+    while waiter != NONE:
+        following = engines.next_watchers[waiter]
+        if engines.targets[waiter] >= first:
+            engines.next_watchers[waiter], engines.watchers[stream] = engines.watchers[stream], waiter
+        else:
+            if not engines.target_moves[waiter]:
+                # what is done once has decided something: nothing before is like what comes
+                clock[EPOCH] = clock[KEPT]
+            look(walk, cursors, engines, waiter)
+            if not engines.blocked[waiter]:
+                engines.last_ends[waiter] = position
+                _stack(engines, engines.queues[waiter])
+        waiter = following
 
-    The event loop keeps when moves begin and end, not how fast they were in between. Between two such times the rates
-    are the max-min fair shares of those who move, so that the same function gives them again. The last part of a move
-    is what is left of it.
 
-    times, events: ascending; event 2 c + 1 says that command c begins to move, 2 c that it has ended, which is later.
-    `engines`: how many may move at once. The rest are columns of `Demands`.
+@compiled(types_of(Walk, Cursors, Loads, Engines, States, Ints), allocates=False)
+def run_events(walk: Any, cursors: Any, loads: Any, engines: Any, states: Any, rows: Any) -> bool:
+    """Run all commands; False: `rows` are full, and it has to be called again.
+
+    Commands that never become ready are left: what waits in a circle. rows: empty, or room for at least as many rows as
+    there are queues; for every command, in the order of their ends, ROW numbers: its position, the ticks at which it
+    was issued, began and ended to move, and the position of what it waited for last when it was the next of its stream
+    (NONE: it did not wait). `clock[FILLED]` rows are filled; who calls again has read them. Who jumps writes no rows.
     """
-    resource_count = len(capacities)
-    flows = np.zeros((resource_count, slice_count))
-    places = np.full(len(kinds), NONE)
-    moving, moving_kinds = np.empty(engines, dtype=np.int64), np.empty(engines, dtype=np.int64)
-    moving_own, rest, rates = np.empty((3, engines), dtype=np.int64)
-    unsettled, possible = np.empty((2, engines), dtype=np.int64)
-    left, levels, used = np.empty((3, resource_count), dtype=np.int64)
-    users = np.zeros(resource_count, dtype=np.int64)
-    i = count = 0
-    while i < len(times):
-        now = times[i]
-        while i < len(times) and times[i] == now:
-            c = events[i] >> 1
-            if events[i] & 1:
-                places[c], moving[count], moving_kinds[count] = count, c, kinds[c]
-                moving_own[count], rest[count] = own_rates[c], amounts[c]
-                count += 1
-            else:
-                place, count = places[c], count - 1
-                moving[place], moving_kinds[place] = moving[count], moving_kinds[count]
-                moving_own[place], rest[place] = moving_own[count], rest[count]
-                places[moving[place]] = place
-            i += 1
-        if i == len(times) or not count:
-            continue
-        share(
-            moving_kinds,
-            moving_own,
-            count,
-            rates,
-            offsets,
-            resources,
-            weights,
-            capacities,
-            left,
-            users,
-            levels,
-            used,
-            unsettled,
-            possible,
-        )
-        until = times[i]
-        first = min(slice_count - 1, int(now / slice_ticks))
-        last = min(slice_count - 1, int(until / slice_ticks))
-        for j in range(count):
-            shift = shifts[moving[j]]
-            moved = min(rest[j], max(1, rates[j] >> shift) * (until - now))
-            rest[j] -= moved
-            per_tick = moved * 2.0**shift / (until - now)
-            for number in range(first, last + 1):
-                begin, end = max(float(now), number * slice_ticks), float(until)
-                if number < last:
-                    end = min(end, (number + 1) * slice_ticks)
-                passed = per_tick * max(0.0, end - begin)
-                for k in range(offsets[moving_kinds[j]], offsets[moving_kinds[j] + 1]):
-                    flows[resources[k], number] += passed * weights[k]
-    return flows
+    clock = engines.clock
+    clock[FILLED] = 0
+    room = len(rows) // ROW
+    if not clock[HAS_BEGUN]:
+        _begin(walk, cursors, engines)
+    while True:
+        _go_on(walk, cursors, loads, engines)
+        if clock[BEHIND] == 0 and len(states.times):
+            enter_iteration(walk, cursors, loads, engines, states)
+        if clock[IS_NEW]:
+            _share_anew(loads, engines)
+        if clock[SOONEST] == NEVER and not clock[EVENTS]:
+            return True
+        if room and clock[FILLED] + len(engines.issued) > room:
+            return False
+        clock[NOW] = clock[SOONEST] if not clock[EVENTS] else min(clock[SOONEST], engines.times[0])
+        for i in range(_ending(engines)):
+            queue = engines.ended[i]
+            if room:
+                at = clock[FILLED] * ROW
+                rows[at] = engines.active_positions[queue]
+                rows[at + 1], rows[at + 2] = engines.active_issued[queue], engines.active_begun[queue]
+                rows[at + 3], rows[at + 4] = clock[NOW], engines.active_last[queue]
+                clock[FILLED] += 1
+            _end(walk, cursors, loads, engines, queue)
 
 
 @compiled("int64[::1](int64[::1], int64[::1], int64[::1], int64[::1])")

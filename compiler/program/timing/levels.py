@@ -38,12 +38,15 @@ class Moved:
     link_byte_hops: int
 
 
-def moved_by(program: Program, demands: Demands) -> Moved:
-    """Bytes by memory and direction: transfers and gathers at both ends, calls inside their cores."""
+def moved_by(program: Program, demands: Demands, times: Ints | None = None) -> Moved:
+    """Bytes by memory and direction: transfers and gathers at both ends, calls inside their cores.
+
+    times: how often each command runs, by default once.
+    """
     found = {MEMORY_OF[place.level]: NO_BYTES for place in program.places}
     has_wram, hops = "wram" in found, 0
     links = _links_of_kinds(demands)
-    firsts, counts, sums = kinds_of(demands)
+    firsts, counts, sums = kinds_of(demands, times)
     for kind, (first, count, size) in enumerate(zip(firsts, counts, sums, strict=True)):
         row, work = program.commands[first], demands.works[kind]
         if work is not None:
@@ -55,16 +58,22 @@ def moved_by(program: Program, demands: Demands) -> Moved:
             hops += size * int(links[kind])
         for name, level in moved:
             found[name] += level
-    for _, place, is_result, size in gathered(program):
+    for command, place, is_result, bytes_each in gathered(program):
+        size = bytes_each * (1 if times is None else int(times[command]))
         found[MEMORY_OF[place.level]] += LevelBytes(written=size) if is_result else LevelBytes(read=size)
     return Moved(memories=found, link_byte_hops=hops)
 
 
-def kinds_of(demands: Demands) -> tuple[list[int], list[int], list[int]]:
-    """By kind of command: the first one, how many there are, and the bytes that all of them move to each target."""
-    _, firsts, counts = np.unique(demands.kinds, return_index=True, return_counts=True)
-    sums = np.zeros(len(firsts), dtype=np.int64)
-    np.add.at(sums, demands.kinds, demands.moved)
+def kinds_of(demands: Demands, times: Ints | None = None) -> tuple[list[int], list[int], list[int]]:
+    """By kind of command: the first one, how many there are, and the bytes that all of them move to each target.
+
+    times: how often each command runs, by default once.
+    """
+    each = np.ones(len(demands.kinds), dtype=np.int64) if times is None else times
+    _, firsts = np.unique(demands.kinds, return_index=True)
+    counts, sums = np.zeros((2, len(firsts)), dtype=np.int64)
+    np.add.at(counts, demands.kinds, each)
+    np.add.at(sums, demands.kinds, demands.moved * each)
     return firsts.tolist(), counts.tolist(), sums.tolist()
 
 

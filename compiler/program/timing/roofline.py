@@ -52,8 +52,8 @@ class Point:
 
 def roofline_of(timeline: Timeline, profile: Profile) -> tuple[Point, tuple[Point, ...]]:
     """The program's point, and those of its groups in order."""
-    names = timeline.group_names
-    groups, kinds = timeline.groups, len(timeline.demands.works)
+    names = timeline.program.group_names
+    groups, kinds = timeline.program.group_numbers, len(timeline.demands.works)
     keys = groups * kinds + timeline.demands.kinds
     found, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     moved = np.bincount(inverse.reshape(-1), weights=timeline.demands.moved, minlength=len(found))

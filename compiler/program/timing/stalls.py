@@ -15,9 +15,9 @@ import numpy as np
 
 from compiler.program.engines import CORE_LEVELS
 from compiler.program.program import Level, Opcode, Program
-from compiler.program.timing.ticks import MAX_TICKS, Ints, ticks_of
+from compiler.program.timing.ticks import MAX_TICKS, Flags, Ints, ticks_of
 from compiler.program.timing.timeline import Timeline
-from compiler.program.timing.touches import Flags, Touches, touches_of
+from compiler.program.timing.touches import Touches, touches_of
 
 # Pairs of ranges that are compared at once.
 _PAIRS: Final = 1 << 21

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from compiler.errors import LimitError
 
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 TICKS_PER_CYCLE: Final = 1024
 # The most ticks that all commands of a program may take one after another; what they share takes at most twice as long.
@@ -93,10 +94,11 @@ def grains_of_call(ticks: int, steps: int) -> tuple[int, int]:
     return ticks * max(1, steps >> shift), shift
 
 
-def check_lengths(startups: Ints, durations: Ints, moved: Ints) -> None:
+def check_lengths(startups: Ints, durations: Ints, moved: Ints, times: Ints | None = None) -> None:
     """Raises LimitError for commands that take longer, one after another, or move more than can be simulated.
 
-    startups, durations: ticks, each at most twice MAX_TICKS. moved: bytes; below zero where they exceed 64 bits.
+    startups, durations: ticks, each at most twice MAX_TICKS. moved: bytes; below zero where they exceed 64 bits. times:
+    how often each of them runs, by default once.
     """
     most = int(moved.max(initial=0)) if not (moved < 0).any() else 1 << 63
     if most > MAX_BYTES:
@@ -106,7 +108,8 @@ def check_lengths(startups: Ints, durations: Ints, moved: Ints) -> None:
             actual=f"{most:.3g} bytes" if most < 1 << 63 else "2⁶³ bytes or more",
             limit=f"{MAX_BYTES:.3g} bytes",
         )
-    total = startups.sum(dtype=np.float64) + durations.sum(dtype=np.float64)
+    each = startups.astype(np.float64) + durations
+    total = float((each if times is None else each * times).sum())
     if total > MAX_TICKS:
         raise LimitError(
             "the program takes longer than can be simulated",

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from compiler.errors import InternalError
 from compiler.profile.schema import Profile
+from compiler.program.loops.loops import LoopedProgram, unrolled
 from compiler.program.program import Program
 from compiler.program.timing.demands import Demands, demands_of
 from compiler.program.timing.ticks import TICKS_PER_CYCLE, Ints
@@ -21,7 +21,7 @@ class Timeline:
     """Per command, in program order, ticks from the program's start.
 
     issues: all that it waits for has ended and its engine turns to it. begins, ends: its data moves, or its call runs.
-    last: the command that it waited for last, -1 for none.
+    last: the command that it waited for last when it was the next of its stream, -1 where it did not wait then.
     """
 
     program: Program
@@ -41,28 +41,15 @@ class Timeline:
         """The same in cycles."""
         return self.ticks / TICKS_PER_CYCLE
 
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """The groups of the plan that commands work for, in order."""
-        return tuple(dict.fromkeys(step.group for step in self.program.steps))
-
-    @property
-    def groups(self) -> Ints:
-        """Per command the number of its group; of those that work for none, one past the last."""
-        names = {name: number for number, name in enumerate(self.group_names)}
-        of_step = np.array([*(names[step.group] for step in self.program.steps), len(names)], dtype=np.int64)
-        found: Ints = of_step[self.program.commands["step"]]
-        return found
-
     def by_group(self) -> dict[str, int]:
         """Ticks by which each group of the plan prolongs the program, in the order of the groups.
 
         Groups overlap at their ends; the ticks from the last end of all before to a group's own are its, and the sum
         of all is the program's length.
         """
-        names = self.group_names
+        names = self.program.group_names
         ends = np.zeros(len(names) + 1, dtype=np.int64)
-        np.maximum.at(ends, self.groups, self.ends)
+        np.maximum.at(ends, self.program.group_numbers, self.ends)
         lengths = np.diff(np.maximum.accumulate(ends[:-1]), prepend=0)
         return dict(zip(names, lengths.tolist(), strict=True))
 
@@ -71,12 +58,12 @@ class Timeline:
 
         In a program groups overlap: one begins while the one before it still stores.
         """
-        program, groups = self.program, self.groups
+        program, groups = self.program, self.program.group_numbers
         count = len(program.commands)
         owners = np.repeat(np.arange(count), np.diff(program.wait_offsets))
         inside = groups[owners] == groups[program.waits]
         found = {}
-        for number, name in enumerate(self.group_names):
+        for number, name in enumerate(self.program.group_names):
             mine = np.flatnonzero(groups == number)
             place = np.zeros(count, dtype=np.int64)
             place[mine] = np.arange(len(mine))
@@ -104,41 +91,19 @@ def timeline_under(
     the program: each of their streams does, and what is ready goes first; by `urgency` if given, the smallest first.
     """
     # imported where it is used alone: it brings a compiler with it
-    from compiler.program.timing.events import run_events
+    from compiler.program.loops.time import Commands, time_under
 
-    count, queues = len(program.commands), program.commands["queue"].astype(np.int64)
-    per = 1 if streams is None else int(streams.max(initial=0)) + 1
-    stream_of = queues if streams is None else queues * per + streams
-    heads, following = _in_order(stream_of, len(program.queues) * per)
-    offsets, waits = program.wait_offsets.astype(np.int64), program.waits.astype(np.int64)
-    wait_counts = np.diff(offsets)
-    owners = np.repeat(np.arange(count, dtype=np.int64), wait_counts)
-    order = np.argsort(waits, kind="stable")
-    after_offsets = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(waits, minlength=count), out=after_offsets[1:])
-    issues, begins, ends, last = run_events(
-        queues,
-        stream_of,
-        np.arange(len(program.queues) + 1, dtype=np.int64) * per,
-        heads,
-        following,
-        np.zeros(count, dtype=np.int64) if urgency is None else urgency,
-        wait_counts,
-        after_offsets,
-        owners[order],
-        demands.startups,
-        demands.durations,
-        demands.amounts,
-        demands.shifts,
-        demands.rates,
-        demands.kinds,
-        demands.offsets,
-        demands.resources,
-        demands.weights,
-        demands.capacities,
-    )
-    if (ends < 0).any():
-        raise InternalError("commands of a program wait in a circle", stage="simulate", actual=int((ends < 0).argmax()))
+    count = len(program.commands)
+    columns = np.full((4, count), _NONE, dtype=np.int64)
+
+    def note(commands: Commands) -> None:
+        numbers = commands.positions % count
+        lasts = np.where(commands.lasts < 0, _NONE, commands.lasts % count)
+        columns[:, numbers] = commands.issues, commands.begins, commands.ends, lasts
+
+    looped = LoopedProgram(program=program, loops=unrolled(count, len(program.waits)))
+    time_under(looped, demands, streams=streams, urgency=urgency, observer=note)
+    issues, begins, ends, last = columns
     return Timeline(program=program, demands=demands, issues=issues, begins=begins, ends=ends, last=last)
 
 

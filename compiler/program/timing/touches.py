@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compiler.address.table import ENTRY_BYTES
 from compiler.program.fields import is_call, is_transfer
 from compiler.program.program import ADDRESSES, OUTPUT, Level, Program, Role
 from compiler.program.strided import spans
-from compiler.program.timing.ticks import Ints
+from compiler.program.timing.ticks import Flags, Ints
 from compiler.units import element_bytes
 
-Flags = NDArray[np.bool_]
 _WEIGHT_LEVELS: Final = (Level.SRAM_WEIGHTS, Level.NRAM_WEIGHTS, Level.WRAM)
 _WEIGHT_ROLES: Final = (Role.WEIGHT, Role.ADDRESSES)
 

@@ -59,7 +59,7 @@ def usage_of(timeline: Timeline, profile: Profile, slices: int = SLICES) -> Usag
 def _flows(timeline: Timeline, width: float, slices: int) -> Floats:
     """Bytes through each resource by slice; shape (resources, slices)."""
     # imported where it is used alone: it brings a compiler with it
-    from compiler.program.timing.events import run_flows
+    from compiler.program.timing.shares import run_flows
 
     demands = timeline.demands
     # what begins and ends at one time has nothing to move

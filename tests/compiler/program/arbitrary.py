@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,16 @@ from compiler.profile.load import builtin_profile
 from compiler.program.encoding.blob import Blob
 from compiler.program.encoding.records import with_identifier
 from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment, Value, Weight
+from compiler.program.loops.loops import (
+    MAX_COUNTERS,
+    RING,
+    RUN,
+    SPACE,
+    STATEMENT,
+    TERM,
+    LoopedProgram,
+    Loops,
+)
 from compiler.program.program import (
     BINDING,
     CALL,
@@ -141,6 +152,36 @@ def programs(draw: st.DrawFn, *, max_commands: int = 60) -> Program:
             if region.role is Role.WEIGHT and draw(st.booleans())
         ),
     )
+
+
+@st.composite
+def looped_programs(draw: st.DrawFn, *, max_commands: int = 60) -> LoopedProgram:
+    """A program whose commands loop, in shape only: counters, fields and distances mean nothing."""
+    program = draw(programs(max_commands=max_commands))
+    count, random = len(program.commands), np.random.default_rng(draw(st.integers(0, 2**32)))
+    spaces = rows_of(draw, SPACE, draw(st.integers(1, 4)), {"counters": (0, MAX_COUNTERS + 1)})
+    beyond = np.arange(MAX_COUNTERS) >= spaces["counters"][:, None]
+    spaces["extents"][beyond], spaces["strides"][beyond] = 1, 0
+    statements = rows_of(draw, STATEMENT, count, {"space": (0, len(spaces))})
+    sizes = {
+        "run": spaces["counters"][statements["space"]].astype(np.int64),
+        "term": random.integers(0, 4, count),
+        "ring": random.integers(0, 2, count),
+    }
+    offsets = {f"{name}_offsets": np.append(0, np.cumsum(size)).astype(np.int32) for name, size in sizes.items()}
+    waits = np.append(0, np.cumsum(random.integers(0, 3, count))).astype(np.int32)
+    named = [np.sort(random.integers(0, count, size)) for size in np.diff(waits).tolist()]
+    loops = Loops(
+        spaces=spaces,
+        statements=statements,
+        runs=rows_of(draw, RUN, int(sizes["run"].sum()), {}),
+        terms=rows_of(draw, TERM, int(sizes["term"].sum()), {}),
+        rings=rows_of(draw, RING, int(sizes["ring"].sum()), {}),
+        distances=np.sort(random.integers(0, 1 << 40, int(waits[-1]))),
+        **offsets,
+    )
+    joined = np.concatenate([np.zeros(0, dtype=np.int64), *named]).astype(np.int32)
+    return LoopedProgram(program=replace(program, wait_offsets=waits, waits=joined), loops=loops)
 
 
 @st.composite

@@ -98,23 +98,27 @@ class PlainReader:
         assert self._at == len(self._data)
         return [[row for row, owner in zip(rows, owners, strict=True) if owner == table] for table in range(count)]
 
-    def commands(self, queues: int) -> dict[str, list[list[int]]]:
-        """Commands, calls and bindings as rows of numbers, and the waits of each command."""
-        count, calls, bindings, _ = self.numbers(4)
+    def commands(self, queues: int) -> dict[str, list[Any]]:
+        """Commands, calls, bindings, spaces and statements as rows of numbers; per command its waits and loops."""
+        count, calls, bindings, _, spaces, _, _ = self.numbers(7)
         queue = self.sequence()
         by_queue = sorted(range(count), key=lambda n: queue[n])
         group = [0] * count
         for command, number in zip(by_queue, self.sequence(), strict=True):
             group[command] = number
+        space_rows = self._spaces(spaces)
         of = [(queue[n], 0, group[n], n) for n in range(count)]
-        commands = self._placed(23, of)
+        commands = self._placed(27, of)
         number = 0
-        waits, call_of = [], []
+        waits, call_of, statements, terms, rings = [], [], [], [], []
         for command, row in enumerate(commands):
-            *_, has_call, call, waiting = row
+            has_call, call, waiting, space, stage, changes, ringed = row[20:]
             call_of.append(call + number if has_call else -1)
             number += has_call
             waits.append(waiting)
+            statements.append([space, stage])
+            terms.append(changes)
+            rings.append(ringed)
             commands[command] = [row[0], queue[command], *row[1:20], call_of[-1]]
         makers = {call: n for n, call in reversed(list(enumerate(call_of))) if call >= 0}
         nobody = (queues, 0, -1)
@@ -133,26 +137,53 @@ class PlainReader:
             first, call = max(before, default=(0, -1))
             mine = call >= 0 and binding - first < call_rows[call][3]
             keys.append((*of_command(makers.get(call) if mine else None, binding - first), binding))
-        binding_rows = self._placed(27, keys)
-        return {
+        found: dict[str, list[Any]] = {
             "commands": commands,
             "calls": call_rows,
-            "bindings": binding_rows,
+            "bindings": self._placed(27, keys),
+            "spaces": space_rows,
+            "statements": statements,
             "waits": self._waits(queue, group, waits),
         }
+        runs = [space_rows[space][1] for space, _ in statements]
+        for name, width, sizes in (("runs", 3, runs), ("terms", 3, terms), ("rings", 12, rings)):
+            found[name] = self._parts(width, queue, group, sizes)
+        assert self._at == len(self._data)
+        return found
 
-    def _waits(self, queue: list[int], group: list[int], waits: list[int]) -> list[list[int]]:
+    def _spaces(self, count: int) -> list[list[int]]:
+        heads = self.rows(3, [0] * count, [0] * count)
+        axes = sum(row[1] for row in heads)
+        sides = iter(self.rows(2, [0] * axes, [0] * axes))
+        found = []
+        for nest, counters, base in heads:
+            mine = [next(sides) for _ in range(counters)]
+            extents = [mine[axis][0] if axis < counters else 1 for axis in range(8)]
+            found.append([nest, counters, base, *extents, *(row[1] for row in mine), *[0] * (8 - counters)])
+        return found
+
+    def _waits(self, queue: list[int], group: list[int], waits: list[int]) -> list[list[tuple[int, int]]]:
+        found = []
+        for command, its in enumerate(self._parts(3, queue, group, waits)):
+            pairs = []
+            for of, back, distance in its:
+                mine = [n for n, other in enumerate(queue) if other == of]
+                pairs.append((mine[sum(n < command for n in mine) - 1 - back], distance))
+            found.append(sorted(pairs))
+        return found
+
+    def _parts(self, width: int, queue: list[int], group: list[int], sizes: list[int]) -> list[list[list[int]]]:
+        """Rows of which each command has so many, by command."""
         keys: list[tuple[int, int, int, int]] = []
         owners = []
-        for command, count in enumerate(waits):
-            for slot in range(count):
+        for command, size in enumerate(sizes):
+            for slot in range(size):
                 keys.append((queue[command], slot, group[command], len(keys)))
                 owners.append(command)
-        found: list[list[int]] = [[] for _ in waits]
-        for owner, (of, back) in zip(owners, self._placed(2, keys), strict=True):
-            found[owner].append([n for n in range(owner) if queue[n] == of][-1 - back])
-        assert self._at == len(self._data)
-        return [sorted(row) for row in found]
+        found: list[list[list[int]]] = [[] for _ in sizes]
+        for owner, row in zip(owners, self._placed(width, keys), strict=True):
+            found[owner].append(row)
+        return found
 
     def _placed(self, width: int, keys: list[tuple[int, int, int, int]]) -> list[list[int]]:
         """Rows that are stored in the order of their keys (queue, slot, group, number), by number."""

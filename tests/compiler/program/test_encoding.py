@@ -27,13 +27,21 @@ from compiler.program.encoding.sizes import (
     unit_bytes,
 )
 from compiler.program.encoding.stream import Stream, decode_entries, decode_stream, encode_entries, encode_stream
-from compiler.program.errors import ExecutableError
+from compiler.program.errors import ExecutableError, ProgramError
 from compiler.program.executable import _internal
+from compiler.program.fields import ProgramLimits
+from compiler.program.loops.form import check_loops
+from compiler.program.loops.instances import Instances
+from compiler.program.loops.loops import LoopedProgram, Loops
 from compiler.program.program import Program, Unit
-from tests.compiler.program.arbitrary import programs
+from tests.compiler.program.arbitrary import looped_programs, programs
+from tests.compiler.program.loops.groups import group_programs
+from tests.compiler.program.loops.mutants import with_number
+from tests.compiler.program.loops.samples import sample
 from tests.compiler.program.plain import PlainReader
 from tests.compiler.program.tiled import tiled_program, tiled_table
 
+_LISTED = ("commands", "wait_offsets", "waits", "calls", "bindings")
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -56,12 +64,14 @@ def flat(row: Any) -> list[int]:
     return [value for part in values for value in part]
 
 
-def assert_same_stream(got: Stream | Program, expected: Stream | Program) -> None:
+def assert_same_stream(got: Stream, expected: Stream) -> None:
     """All arrays are equal, and of equal types."""
-    for field in fields(Stream):
-        one, other = getattr(got, field.name), getattr(expected, field.name)
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other, err_msg=field.name)
+    for kind, one, other in ((Stream, got, expected), (Loops, got.loops, expected.loops)):
+        for field in fields(kind):
+            values, wanted = getattr(one, field.name), getattr(other, field.name)
+            if field.name != "loops":
+                assert values.dtype == wanted.dtype
+                np.testing.assert_array_equal(values, wanted, err_msg=field.name)
 
 
 @given(st.lists(INTEGERS, max_size=30))
@@ -197,28 +207,67 @@ def test_values_beyond_the_last_row_are_refused() -> None:
             decode_rows(cursor(data), 1, Groups(np.array([3]), np.array([True])))
 
 
-@given(programs(max_commands=40))
-@settings(max_examples=30)
-def test_a_reader_written_from_the_document_reads_the_same(program: Program) -> None:
-    """PROG-3: docs/executable.md says enough."""
-    encoded = encode_stream(stream_of(program), len(program.queues))
-    plain = PlainReader(encoded.data).commands(len(program.queues))
-    for name in ("commands", "calls", "bindings"):
-        assert plain[name] == [flat(row) for row in getattr(program, name)], name
-    ends = program.wait_offsets.tolist()
-    assert plain["waits"] == [program.waits[start:stop].tolist() for start, stop in pairwise(ends)]
-    entries, _ = encode_entries([table.entries for table in program.tables])
-    tables = PlainReader(entries).tables(len(program.tables))
-    assert tables == [[flat(row) for row in table.entries] for table in program.tables]
-
-
-@given(programs())
+@given(programs(max_commands=40) | looped_programs(max_commands=40))
 @settings(max_examples=60)
-def test_streams_come_back(program: Program) -> None:
-    encoded = encode_stream(stream_of(program), len(program.queues))
+def test_a_reader_written_from_the_document_reads_the_same(program: Program | LoopedProgram) -> None:
+    """PROG-3, PROG-5: docs/executable.md says enough."""
+    looped, stream = LoopedProgram.of(program), stream_of(program)
+    listed, loops = looped.program, looped.loops
+    plain = PlainReader(encode_stream(stream, len(listed.queues)).data).commands(len(listed.queues))
+    for name in ("commands", "calls", "bindings"):
+        assert plain[name] == [flat(row) for row in getattr(listed, name)], name
+    for name in ("spaces", "statements"):
+        assert plain[name] == [flat(row) for row in getattr(loops, name)], name
+    for name in ("runs", "terms", "rings"):
+        rows = [flat(row) for row in getattr(loops, name)]
+        ends = getattr(loops, f"{name[:-1]}_offsets").tolist()
+        assert plain[name] == [rows[start:stop] for start, stop in pairwise(ends)], name
+    waits = list(zip(listed.waits.tolist(), loops.distances.tolist(), strict=True))
+    assert plain["waits"] == [waits[start:stop] for start, stop in pairwise(listed.wait_offsets.tolist())]
+    entries, _ = encode_entries([table.entries for table in listed.tables])
+    tables = PlainReader(entries).tables(len(listed.tables))
+    assert tables == [[flat(row) for row in table.entries] for table in listed.tables]
+
+
+@given(programs() | looped_programs())
+@settings(max_examples=100)
+def test_streams_come_back(program: Program | LoopedProgram) -> None:
+    queues = len(LoopedProgram.of(program).program.queues)
+    encoded = encode_stream(stream_of(program), queues)
     reader = cursor(encoded.data)
-    assert_same_stream(decode_stream(reader, len(program.queues)), stream_of(program))
+    assert_same_stream(decode_stream(reader, queues), stream_of(program))
     reader.finish()
+
+
+def test_loops_of_groups_come_back() -> None:
+    for looped in (sample(), *group_programs(5)):
+        queues = len(looped.program.queues)
+        encoded = encode_stream(stream_of(looped), queues)
+        reader = cursor(encoded.data)
+        found = decode_stream(reader, queues)
+        assert_same_stream(found, stream_of(looped))
+        check_loops(replace(looped, loops=found.loops))
+        reader.finish()
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_a_damaged_stream_of_loops_is_refused_or_well_formed(data: st.DataObject) -> None:
+    """API-4: whatever the bytes say, reading and checking end with an error that names what is wrong, or with loops."""
+    looped = sample()
+    queues = len(looped.program.queues)
+    damaged = bytearray(encode_stream(stream_of(looped), queues).data)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = decode_stream(cursor(bytes(damaged)), queues)
+        listed = replace(looped.program, **{name: getattr(found, name) for name in _LISTED})
+        changed = LoopedProgram(program=listed, loops=found.loops)
+        check_program(changed, _internal)
+        check_loops(changed, ProgramLimits(looped_commands=1000))
+    except (ExecutableError, LimitError, InternalError, ProgramError):
+        return
+    assert Instances(changed).total == sum(map(len, Instances(changed).windows(100)))
 
 
 def test_the_stream_of_a_tiled_program_comes_back_at_three_bytes_a_command() -> None:
@@ -239,6 +288,20 @@ def test_the_bytes_of_a_program_are_told_by_queue_and_by_core() -> None:
     assert all(size > 20 for size in by_queue)
     assert 0.8 * program_bytes(program) < sum(by_queue) <= program_bytes(program)
     assert program_bytes_by_core(program) == {n: by_queue[2 * n] + by_queue[2 * n + 1] for n in range(3)}
+
+
+def test_what_loops_take_does_not_depend_on_tiles() -> None:
+    """PROF-2, PROG-5: program memory holds a command once, with its loops."""
+    looped = sample()
+    more = looped
+    for name, row, field in (("spaces", 0, "extents.0"), *(("runs", row, "count") for row in (0, 2, 4))):
+        more = with_number(more, name, row, field, 63)
+    sizes = program_sizes(looped)
+    assert program_sizes(more) == sizes
+    assert sum(sizes.by_queue) < sizes.program_bytes
+    taken = {queue.engine for queue, size in zip(looped.program.queues, sizes.by_queue, strict=True) if size}
+    assert taken == {"gdma", "iodma", "mvdma", "core"}
+    assert table_bytes(looped) == sizes.table_bytes
 
 
 def test_what_a_core_takes_does_not_depend_on_the_other_cores() -> None:

@@ -12,6 +12,7 @@ from compiler.errors import RequestError
 from compiler.profile.load import builtin_profile
 from compiler.program.encoding.records import with_identifier
 from compiler.program.listing import ListingOptions, listing
+from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import (
     BINDING,
     CALL,
@@ -30,6 +31,9 @@ from compiler.program.program import (
     Step,
     Unit,
 )
+from tests.compiler.program.loops.expander import expanded
+from tests.compiler.program.loops.mutants import with_number
+from tests.compiler.program.loops.samples import sample
 from tests.compiler.program.tiled import tiled_program
 
 NONE = (0, 0, 0, 0)
@@ -113,7 +117,7 @@ def _region(
     )
 
 
-def text(program: Program, **options: object) -> str:
+def text(program: Program | LoopedProgram, **options: object) -> str:
     """The whole listing."""
     return "".join(f"{line}\n" for line in listing(program, options=ListingOptions(**options)))  # type: ignore[arg-type]
 
@@ -132,6 +136,38 @@ def test_a_listing_shows_memories_units_tables_and_every_command(golden: Callabl
 
 def test_a_summary_shows_commands_by_opcode_and_bytes_by_route(golden: Callable[[str], None]) -> None:
     golden(text(small_program(), summary=True))
+
+
+def test_a_listing_shows_loops(golden: Callable[[str], None]) -> None:
+    """PROG-5: statements, runs, fields as base and terms, waits as statement less distance."""
+    golden("".join(f"{line}\n" for line in listing(sample())))
+
+
+def test_a_listing_shows_steps_of_runs_and_turns_of_rings() -> None:
+    looped = sample()
+    for name, row, field, value in (
+        ("runs", 0, "step", 2),
+        ("runs", 0, "count", 3),
+        ("runs", 1, "first", 1),
+        ("runs", 1, "count", 1),
+        ("rings", 0, "base", 3),
+        ("rings", 0, "coefficients.0", -2),
+    ):
+        looped = with_number(looped, name, row, field, value)
+    found = text(looped)
+    assert (
+        "for i = 0, 2..4; j = 1 of s0, stage 1; source +64 per i, +16 per j; target +32 x ((3 + -2 i + j) mod 2)"
+        in found
+    )
+    looped = with_number(looped, "runs", 0, "count", 2)
+    assert "for i = 0, 2; j = 1 of s0" in text(looped)
+
+
+def test_the_summary_of_loops_counts_all_tiles() -> None:
+    looped = sample()
+    _, _, mine = text(looped, summary=True).partition("commands by opcode")
+    _, _, whole = text(expanded(looped), summary=True).partition("commands by opcode")
+    assert mine == whole
 
 
 def test_groups_are_listed_alone() -> None:

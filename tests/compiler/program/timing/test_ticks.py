@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from compiler.errors import LimitError
 from compiler.profile.schema import Profile
 from compiler.program.program import Opcode
-from compiler.program.timing.events import share
+from compiler.program.timing.shares import share
 from compiler.program.timing.ticks import (
     AMOUNT_BITS,
     GRAIN_BITS,

@@ -1,0 +1,1 @@
+"""Programs that loop: their form, proof and time (PROG-5, PROG-6)."""

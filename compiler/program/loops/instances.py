@@ -1,0 +1,284 @@
+"""The commands that the statements of a looped program stand for, in program order, window by window (PROG-5).
+
+A window is so many neighbouring commands of one nest. What lists, computes or draws all commands goes through windows
+and so takes memory by statements and window, not by iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from compiler.program.errors import ProgramError
+from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, is_call
+from compiler.program.loops.form import owners_of, slots_of
+from compiler.program.loops.loops import (
+    BINDING_ADDRESS,
+    BINDING_FIELDS,
+    ENTRY_START,
+    SOURCE_ADDRESS,
+    TARGET_ADDRESS,
+    LoopedProgram,
+)
+from compiler.program.program import CALL, ENTRY, Program, Rows
+from compiler.program.strided import Ints
+
+# A counter of one value leads nowhere, however many tiles a loop has.
+_APART: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """Neighbouring commands in program order: of each its statement, its iteration, and its places in the runs.
+
+    `first` is how many commands of the program come before. `places`: (commands, counters).
+    """
+
+    nest: int
+    first: int
+    statements: Ints
+    iterations: Ints
+    places: Ints
+
+    def __len__(self) -> int:
+        return len(self.statements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Waits:
+    """What the commands of a window wait for, one row per command and wait, in the order of commands.
+
+    `commands` are places in the window, `queues` the engines waited for. `indices`: the place in the window of the last
+    command of that engine that has to have ended; -1 where it lies before the window, or there is none.
+    """
+
+    commands: Ints
+    queues: Ints
+    indices: Ints
+
+
+class Instances:
+    """All commands of a looped program whose loops are well formed (see form.py).
+
+    By statement, `counts`: how many commands it stands for; `nests`: its nest; `firsts`, `lasts`: its first and last
+    iteration.
+    """
+
+    def __init__(self, looped: LoopedProgram) -> None:
+        self.looped = looped
+        loops = looped.loops
+        spaces, of = loops.spaces, loops.statements["space"]
+        self.nests: Ints = spaces["nest"].astype(np.int64)[of]
+        self._loops = (spaces["counters"] > 0)[of]
+        self._base: Ints = spaces["base"][of] - loops.statements["stage"]
+        # as many counters as any space has: programs without loops have none
+        width = int(spaces["counters"].max(initial=0))
+        owners, slots = owners_of(loops.run_offsets), slots_of(loops.run_offsets)
+        self._first: Ints = np.zeros((len(of), width), dtype=np.int64)
+        self._step, self._count = np.ones_like(self._first), np.ones_like(self._first)
+        for name, target in (("first", self._first), ("step", self._step), ("count", self._count)):
+            target[owners, slots] = loops.runs[name]
+        self._strides: Ints = spaces["strides"][:, :width][of]
+        self._jumps: Ints = self._step * self._strides
+        self._moduli: Ints = np.where(spaces["extents"][:, :width][of] > 1, self._strides, _APART)
+        # how many tiles the inner counters have for each value of a counter
+        inner = np.cumprod(self._count[:, ::-1], axis=1)[:, ::-1]
+        self._weights: Ints = inner // self._count
+        self.counts: Ints = inner[:, 0] if width else np.ones(len(of), dtype=np.int64)
+        self.firsts: Ints = self._base + (self._first * self._strides).sum(axis=1)
+        self.lasts: Ints = self.firsts + ((self._count - 1) * self._jumps).sum(axis=1)
+        tables = looped.program.tables
+        sizes = np.array([len(table.entries) for table in tables], dtype=np.int64)
+        self._entries = np.concatenate([table.entries for table in tables]) if tables else np.zeros(0, dtype=ENTRY)
+        self._first_entry: Ints = np.cumsum(sizes) - sizes
+
+    @property
+    def total(self) -> int:
+        """How many commands there are."""
+        return int(self.counts.sum())
+
+    def windows(self, most: int) -> Iterator[Window]:
+        """All commands in program order, at most so many at a time."""
+        first = 0
+        for nest in np.unique(self.nests).tolist():
+            begin, stop = np.searchsorted(self.nests, [nest, nest + 1]).tolist()
+            for window in self._windows_of(nest, slice(begin, stop), most, first):
+                yield window
+                first = window.first + len(window)
+
+    def _windows_of(self, nest: int, of: slice, most: int, first: int) -> Iterator[Window]:
+        at, last = int(self.firsts[of].min()), int(self.lasts[of].max())
+        before, total = np.zeros(of.stop - of.start, dtype=np.int64), int(self.counts[of].sum())
+        step = min(last + 1 - at, max(1, (last + 1 - at) * most // total))
+        while at <= last:
+            past = self._ranks(of, at + step)
+            while step > 1 and int((past - before).sum()) > most:
+                step = max(1, step // 2)
+                past = self._ranks(of, at + step)
+            taken = past - before
+            made = int(taken.sum())
+            if made:
+                window = self._window(nest, of.start, before, taken, first)
+                for begin in range(0, made, most):
+                    yield _part(window, begin, min(made, begin + most))
+            first, at, before = first + made, at + step, past
+            if made * 2 <= most:
+                step *= 2
+
+    def _ranks(self, of: slice, iteration: int) -> Ints:
+        """By statement of a nest how many of its commands lie before an iteration."""
+        left = iteration - self._base[of]
+        found, is_at = np.zeros(len(left), dtype=np.int64), np.ones(len(left), dtype=np.bool_)
+        for counter in range(self._strides.shape[1]):
+            value, left = np.divmod(left, self._moduli[of, counter])
+            place, rest = np.divmod(value - self._first[of, counter], self._step[of, counter])
+            count = self._count[of, counter]
+            less = np.clip(place + (rest > 0), 0, count)
+            found += np.where(is_at, less * self._weights[of, counter], 0)
+            is_at &= (rest == 0) & (place >= 0) & (place < count)
+        return found + (is_at & (left > 0))
+
+    def _window(self, nest: int, start: int, before: Ints, taken: Ints, first: int) -> Window:
+        """The commands after those of each statement that lie before, so many of each."""
+        owners = np.repeat(np.arange(start, start + len(taken)), taken)
+        numbers = np.arange(len(owners)) - np.repeat(np.cumsum(taken) - taken - before, taken)
+        places = np.empty((len(owners), self._strides.shape[1]), dtype=np.int64)
+        iterations = self.firsts[owners]
+        for counter in range(places.shape[1]):
+            places[:, counter], numbers = np.divmod(numbers, self._weights[owners, counter])
+            iterations += places[:, counter] * self._jumps[owners, counter]
+        order = np.argsort(iterations, kind="stable")
+        return Window(
+            nest=nest, first=first, statements=owners[order], iterations=iterations[order], places=places[order]
+        )
+
+    def counters(self, window: Window) -> Ints:
+        """The counters of each command's tile; 0 where its space has fewer."""
+        of = window.statements
+        found: Ints = self._first[of] + self._step[of] * window.places
+        return found
+
+    def program(self, window: Window, limits: ProgramLimits = DEFAULT_LIMITS) -> Program:
+        """The commands of a window as a program without waits; entries of its tables are those it calls, in order.
+
+        Raises ProgramError where they bind or change more than the limit of bindings.
+        """
+        program, of = self.looped.program, window.statements
+        owners, fields, changes = self._changes(window, limits)
+        commands = program.commands[of]
+        for field, name in ((SOURCE_ADDRESS, "source_address"), (TARGET_ADDRESS, "target_address")):
+            rows = np.flatnonzero(fields == field)
+            np.add.at(commands[name], owners[rows], changes[rows])
+        calls_unit = is_call(commands["opcode"]) & (commands["call"] >= 0)
+        calling = np.flatnonzero(calls_unit)
+        called = program.calls[commands["call"][calling]]
+        number = np.cumsum(calls_unit) - 1
+        calls = np.zeros(len(calling), dtype=CALL)
+        sizes = called["count"].astype(np.int64)
+        _refuse_many("calls bind too much", sizes, limits)
+        calls["table"], calls["count"], calls["first"] = called["table"], sizes, np.cumsum(sizes) - sizes
+        entries = self._entries[self._first_entry[called["table"]] + called["entry"]]
+        rows = np.flatnonzero((fields >= ENTRY_START) & (fields < BINDING_ADDRESS))
+        np.add.at(entries["starts"], (number[owners[rows]], fields[rows] - ENTRY_START), changes[rows])
+        bound = np.repeat(called["first"] - calls["first"], sizes) + np.arange(int(sizes.sum()))
+        bindings = program.bindings[bound]
+        rows = np.flatnonzero(fields >= BINDING_ADDRESS)
+        operand, part = np.divmod(fields[rows] - BINDING_ADDRESS, BINDING_FIELDS)
+        its = calls["first"][number[owners[rows]]] + operand
+        is_address = part == 0
+        np.add.at(bindings["address"], its[is_address], changes[rows[is_address]])
+        starts = ~is_address
+        np.add.at(bindings["starts"], (its[starts], part[starts] - 1), changes[rows[starts]])
+        commands["call"] = np.where(calls_unit, number, -1)
+        tables = []
+        for table, rest in enumerate(program.tables):
+            rows = np.flatnonzero(calls["table"] == table)
+            calls["entry"][rows] = np.arange(len(rows))
+            tables.append(replace(rest, entries=entries[rows]))
+        return replace(
+            program,
+            commands=commands,
+            wait_offsets=np.zeros(len(commands) + 1, dtype=np.int32),
+            waits=np.zeros(0, dtype=np.int32),
+            calls=calls,
+            bindings=bindings,
+            tables=tuple(tables),
+        )
+
+    def _changes(self, window: Window, limits: ProgramLimits) -> tuple[Ints, Ints, Ints]:
+        """By what fields of commands differ from their statements' rows: command, field and difference."""
+        loops, of = self.looped.loops, window.statements
+        for offsets in (loops.term_offsets, loops.ring_offsets):
+            _refuse_many("commands change too many fields", np.diff(offsets)[of], limits)
+        owners, rows = _parts(loops.term_offsets, of)
+        terms = loops.terms[rows]
+        by_term = window.places[owners, terms["counter"]] * terms["coefficient"]
+        ringed, rows = _parts(loops.ring_offsets, of)
+        rings = loops.rings[rows]
+        width = window.places.shape[1]
+        turns = rings["base"] + (self.counters(window)[ringed] * rings["coefficients"][:, :width]).sum(axis=1)
+        by_ring = rings["size"] * (turns % rings["modulus"])
+        fields = np.concatenate([terms["field"], rings["field"]]).astype(np.int64)
+        return np.concatenate([owners, ringed]), fields, np.concatenate([by_term, by_ring])
+
+    def waits(self, window: Window) -> Waits:
+        """What the commands of a window wait for."""
+        program, loops = self.looped.program, self.looped.loops
+        owners, rows = _parts(program.wait_offsets, window.statements)
+        named, distances = program.waits[rows].astype(np.int64), loops.distances[rows]
+        queues = program.commands["queue"].astype(np.int64)
+        here = self.nests[named] == window.nest
+        iteration = np.where(self._loops[named], window.iterations[owners] - distances, self.firsts[named])
+        # iterations become places among those of the window; behind all statements of one is before the next
+        known = np.unique(window.iterations)
+        place = np.searchsorted(known, iteration, side="right") - 1
+        is_known = known[np.maximum(place, 0)] == iteration if len(known) else place >= 0
+        count = len(queues) + 1
+        position = place * count + np.where(is_known, named, count - 1)
+        own = np.searchsorted(known, window.iterations) * count + window.statements
+        span = (len(known) + 1) * count
+        mine = queues[window.statements]
+        order = np.argsort(mine, kind="stable")
+        keys = (mine * span + own)[order]
+        past = np.searchsorted(keys, queues[named] * span + position, side="right") - 1
+        indices = order[np.maximum(past, 0)] if len(order) else past
+        inside = here & (place >= 0) & (past >= 0) & (mine[indices] == queues[named])
+        return Waits(commands=owners, queues=queues[named], indices=np.where(inside, indices, -1))
+
+    def at(self, error: ProgramError, window: Window) -> ProgramError:
+        """An error about a command of a window, as one that names statement and tile."""
+        if error.command is None:
+            return error
+        statement = int(window.statements[error.command])
+        space = self.looped.loops.spaces[self.looped.loops.statements["space"][statement]]
+        tile = self.counters(window)[error.command, : int(space["counters"])].tolist()
+        return error.moved(statement, tuple(tile))
+
+
+def _refuse_many(message: str, sizes: Ints, limits: ProgramLimits) -> None:
+    total = int(sizes.sum(dtype=np.int64))
+    if total > limits.bindings:
+        raise ProgramError(message, violation="size", actual=total, limit=limits.bindings)
+
+
+def _part(window: Window, begin: int, stop: int) -> Window:
+    its = slice(begin, stop)
+    return replace(
+        window,
+        first=window.first + begin,
+        statements=window.statements[its],
+        iterations=window.iterations[its],
+        places=window.places[its],
+    )
+
+
+def _parts(offsets: Rows, of: Ints) -> tuple[Ints, Any]:
+    """The rows that offsets give some statements, and the place in `of` of each row."""
+    begins = offsets.astype(np.int64)
+    sizes = np.diff(begins)[of]
+    owners = np.repeat(np.arange(len(of)), sizes)
+    rows = np.arange(len(owners)) + np.repeat(begins[of] - (np.cumsum(sizes) - sizes), sizes)
+    return owners, rows

@@ -1,0 +1,195 @@
+"""How long a looped program takes (SIM-2, PROG-6): engines go through their loops, and jump over what repeats.
+
+In: a looped program and a profile. Out: ticks, and sums over all commands, in memory that depends on statements only.
+Who wants to know of single commands gives an observer, which is shown all of them, window by window; then nothing is
+jumped over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from compiler.errors import InternalError
+from compiler.profile.schema import Profile
+from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.time_recurrence import states_of
+from compiler.program.loops.walk import NEVER, Walk, cursors_of, instances_of, walk_of
+from compiler.program.program import Opcode
+from compiler.program.timing.demands import Demands, demands_of
+from compiler.program.timing.engine_state import COMMANDS, FILLED, NOW, Loads, engines_of
+from compiler.program.timing.events import ROW, run_events
+from compiler.program.timing.levels import Moved, moved_by
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, Flags, Ints, check_lengths
+
+# Commands that an observer is shown at a time, at least; a command is 40 bytes.
+WINDOW: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Commands:
+    """Some commands of a walk in the order in which they end: positions, and ticks at which they are issued, begin and
+    end to move. lasts: the position of what each waited for last when it was the next of its stream, -1 without a wait.
+    """
+
+    positions: Ints
+    issues: Ints
+    begins: Ints
+    ends: Ints
+    lasts: Ints
+
+
+Observer = Callable[[Commands], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoopedTime:
+    """What a looped program takes. ticks: until all has ended.
+
+    By queue `busy`: ticks in which a command moves. By group of the plan, `group_ends`: the last end of a command of
+    it, 0 without any. By statement `instances`: how often it runs. By nest: its iterations, how many of them were
+    jumped over, and the first from which a jump was made (-1: none). walked: commands that were gone through.
+    """
+
+    looped: LoopedProgram
+    demands: Demands
+    instances: Ints
+    ticks: int
+    busy: Ints
+    group_ends: Ints
+    iterations: Ints
+    jumped: Ints
+    first_jumps: Ints
+    walked: int
+
+    @property
+    def cycles(self) -> float:
+        """Ticks in cycles."""
+        return self.ticks / TICKS_PER_CYCLE
+
+    @property
+    def idle(self) -> Ints:
+        """By queue the ticks in which nothing moves."""
+        return self.ticks - self.busy
+
+    @property
+    def commands(self) -> int:
+        """How many commands run."""
+        return int(self.instances.sum())
+
+    def by_group(self) -> dict[str, int]:
+        """Ticks by which each group of the plan prolongs the program: from the last end of all before to its own."""
+        lengths = np.diff(np.maximum.accumulate(self.group_ends), prepend=0)
+        return dict(zip(self.looped.program.group_names, lengths.tolist(), strict=True))
+
+    def alone(self) -> dict[str, int]:
+        """Ticks that each group of the plan takes by itself, on an otherwise idle chip: what its price estimates."""
+        groups = self.looped.program.group_numbers
+        names = self.looped.program.group_names
+        return {
+            name: time_under(self.looped, self.demands, chosen=groups == number).ticks
+            for number, name in enumerate(names)
+        }
+
+    def moved(self) -> Moved:
+        """Bytes by memory and direction, and bytes times links crossed."""
+        return moved_by(self.looped.program, self.demands, self.instances)
+
+    def bytes_by_opcode(self) -> dict[Opcode, int]:
+        """Bytes that transfers move to each of their targets."""
+        found = np.zeros(len(Opcode), dtype=np.int64)
+        np.add.at(found, self.looped.program.commands["opcode"], self.demands.moved * self.instances)
+        return dict(zip(Opcode, found.tolist(), strict=True))
+
+
+def time_of(looped: LoopedProgram, profile: Profile, *, observer: Observer | None = None) -> LoopedTime:
+    """Simulate a looped program in time on an otherwise idle chip.
+
+    Raises LimitError for more than can be simulated, and InternalError where commands wait in a circle.
+    """
+    return time_under(looped, demands_of(looped.program, profile), observer=observer)
+
+
+def time_under(
+    looped: LoopedProgram,
+    demands: Demands,
+    *,
+    streams: Ints | None = None,
+    urgency: Ints | None = None,
+    chosen: Flags | None = None,
+    observer: Observer | None = None,
+    jumps: bool = True,
+) -> LoopedTime:
+    """The same with the demands of its statements known.
+
+    With `streams` (per statement, the number of one of as many streams for each queue) queues do not keep the order of
+    the program: each of their streams does, and what is ready goes first; by `urgency` if given, the smallest first.
+    `chosen`: of these statements alone, without their waits for others.
+    """
+    program = looped.program
+    count, queues = len(program.commands), len(program.queues)
+    instances = instances_of(looped.loops)
+    if chosen is not None:
+        instances = np.where(chosen, instances, 0)
+    check_lengths(demands.startups, demands.durations, demands.moved, instances)
+    per = 1 if streams is None else int(streams.max(initial=0)) + 1
+    stream_of = program.commands["queue"].astype(np.int64) * per
+    walk = walk_of(looped, stream_of if streams is None else stream_of + streams, queues * per, chosen)
+    groups = program.group_numbers
+    loads = Loads(
+        startups=demands.startups,
+        durations=demands.durations,
+        amounts=demands.amounts,
+        shifts=demands.shifts,
+        rates=demands.rates,
+        kinds=demands.kinds,
+        offsets=demands.offsets,
+        resources=demands.resources,
+        weights=demands.weights,
+        capacities=demands.capacities,
+        urgency=np.zeros(count, dtype=np.int64) if urgency is None else urgency,
+        sections=groups,
+    )
+    cursors = cursors_of(walk)
+    engines = engines_of(
+        np.repeat(np.arange(queues), per), queues, len(demands.capacities), len(program.group_names) + 1
+    )
+    states = states_of(walk, queues, jumps=jumps and observer is None)
+    rows = np.zeros(0 if observer is None else ROW * (queues + min(WINDOW, int(instances.sum()))), dtype=np.int64)
+    is_done = False
+    while not is_done:
+        is_done = run_events(walk, cursors, loads, engines, states, rows)
+        if observer is not None:
+            observer(_commands_of(rows[: ROW * engines.clock[FILLED]]))
+    stuck = np.flatnonzero(cursors.heads != NEVER)
+    if len(stuck):
+        raise InternalError(
+            "commands of a program wait in a circle",
+            stage="simulate",
+            actual=int(cursors.head_statements[stuck].min()),
+        )
+    return LoopedTime(
+        looped=looped,
+        demands=demands,
+        instances=instances,
+        ticks=int(engines.clock[NOW]),
+        busy=engines.busy,
+        group_ends=engines.section_ends[:-1],
+        iterations=_iterations_of(walk),
+        jumped=states.jumped,
+        first_jumps=states.first_jumps,
+        walked=int(engines.clock[COMMANDS]),
+    )
+
+
+def _iterations_of(walk: Walk) -> Ints:
+    return (walk.nest_offsets[1::2] - walk.nest_offsets[::2]) // max(1, walk.statements)
+
+
+def _commands_of(rows: Ints) -> Commands:
+    # the rows are written again
+    positions, issues, begins, ends, lasts = rows.reshape(-1, ROW).T.copy()
+    return Commands(positions=positions, issues=issues, begins=begins, ends=ends, lasts=lasts)

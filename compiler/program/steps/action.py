@@ -1,0 +1,124 @@
+"""What a group does with one tile: commands as functions of the tile's counters (SCHED-2, SCHED-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from compiler.program.steps.axis_runs import Run
+
+# Positions of a box's axes, counts or byte strides.
+Numbers = tuple[int, ...]
+
+
+class Bound(NamedTuple):
+    """What a call's binding has at all tiles: operand, place, lengths and byte strides of its box."""
+
+    operand: int
+    place: int
+    lengths: Numbers
+    strides: Numbers
+
+
+class Copy(NamedTuple):
+    """What a transfer has at all tiles; its numbers are source and target address."""
+
+    opcode: int
+    queue: int
+    step: int
+    source: int
+    target: int
+    targets: int
+    runs: tuple[int, Numbers, Numbers, Numbers]
+
+
+class Call(NamedTuple):
+    """What a call has at all tiles; its numbers are where its entry's box starts, then address and starts by binding.
+
+    `rest`: the entry's range of the summed axis, and whether it begins and ends sums.
+    """
+
+    opcode: int
+    queue: int
+    step: int
+    table: int
+    lengths: Numbers
+    rest: Numbers
+    bound: tuple[Bound, ...]
+
+
+class Touch(NamedTuple):
+    """Bytes of a place that a command reads or writes: the first, and counts with strides of the others."""
+
+    place: int
+    is_write: bool
+    address: int
+    counts: Numbers
+    strides: Numbers
+
+
+class Action(NamedTuple):
+    """One command of one tile: what it has at all tiles, and its numbers at this one."""
+
+    key: Copy | Call
+    numbers: Numbers
+    touches: tuple[Touch, ...]
+
+    @property
+    def queue(self) -> int:
+        """Its engine."""
+        return self.key.queue
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Counters of a unit, outermost first: how many values each has, and by how many iterations these are apart.
+
+    `base`: the iteration at which all are 0.
+    """
+
+    counts: Numbers
+    strides: Numbers
+    base: int
+
+    def iteration(self, counters: Sequence[int]) -> int:
+        """The iteration of these counters."""
+        return self.base + sum(c * s for c, s in zip(counters, self.strides, strict=True))
+
+
+class Inner(NamedTuple):
+    """A loop inside a tile: how often it is gone through there, and how many iterations lie between two times."""
+
+    times: int
+    stride: int
+
+
+class Steps(Protocol):
+    """A group as steps: each says what it does in any iteration, whatever was asked before.
+
+    What is done once comes before all iterations and is asked for as iteration -1.
+    """
+
+    @property
+    def iterations(self) -> int:
+        """How many there are; in each, every unit that has something to do goes on."""
+
+    @property
+    def once(self) -> Sequence[bool]:
+        """By step, in the order of a tile: whether it is done once."""
+
+    def spaces(self, step: int) -> Mapping[int, Space]:
+        """By unit the counters of its tiles; `base`: the step's first iteration in the first of them."""
+
+    def runs(self, unit: int) -> Sequence[Sequence[Run]]:
+        """By counter of a unit's tiles the runs in which steps may do the same with numbers that go up evenly."""
+
+    def inner(self, step: int, unit: int, counters: Numbers) -> Sequence[Inner]:
+        """The loops around a step inside one tile of a unit, outermost first."""
+
+    def unit_of(self, queue: int) -> int:
+        """The unit that an engine belongs to."""
+
+    def at(self, step: int, iteration: int) -> Sequence[Action]:
+        """What a step does in an iteration."""

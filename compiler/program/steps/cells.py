@@ -1,0 +1,124 @@
+"""What steps do on one unit's engines at given counters, and in which runs of counters that may be alike."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain, product
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from compiler.program.steps.action import Action, Call, Copy, Numbers, Space, Steps
+from compiler.program.steps.axis_runs import Columns, Run, runs_of
+
+
+class Cell(NamedTuple):
+    """What is done at one place: by action its place among all of the step's, and its key; and all their numbers."""
+
+    keys: tuple[tuple[int, Copy | Call], ...]
+    numbers: Numbers
+
+
+class Product(NamedTuple):
+    """Runs of all counters of a space, those of tiles and of loops inside them, in which a step may do the same."""
+
+    space: Space
+    runs: tuple[Run, ...]
+
+
+_NOTHING: Final = Cell((), ())
+
+
+class Cells:
+    """The cells of a group, and in which runs of counters they may be alike; each is asked for once."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self._known: dict[tuple[int, int], dict[int, Cell]] = {}
+        self._products: dict[tuple[int, int], list[Product]] = {}
+
+    def at(self, step: int, unit: int, iteration: int) -> Cell:
+        """What a step does in an iteration on the engines of a unit."""
+        found = self._known.get((step, iteration))
+        if found is None:
+            by_unit: dict[int, list[tuple[int, Action]]] = defaultdict(list)
+            for place, action in enumerate(self.steps.at(step, iteration)):
+                by_unit[self.steps.unit_of(action.key.queue)].append((place, action))
+            found = self._known[step, iteration] = {
+                number: Cell(
+                    tuple((place, action.key) for place, action in its),
+                    tuple(chain.from_iterable(action.numbers for _, action in its)),
+                )
+                for number, its in by_unit.items()
+            }
+        return found.get(unit, _NOTHING)
+
+    def products(self, step: int, unit: int) -> list[Product]:
+        """All products of runs of a step on a unit, those included in which nothing is done."""
+        found = self._products.get((step, unit))
+        if found is None:
+            found = self._products[step, unit] = self._new_products(step, unit)
+        return found
+
+    def _new_products(self, step: int, unit: int) -> list[Product]:
+        tiles, found = self.steps.spaces(step)[unit], []
+        for outer in product(*self.steps.runs(unit)):
+            first = tuple(run.first for run in outer)
+            inside = self.steps.inner(step, unit, first)
+            if any(inner.times == 0 for inner in inside):
+                continue
+            counts, strides, runs = list(tiles.counts), list(tiles.strides), [[run] for run in outer]
+            for inner in inside:
+                begin = tiles.iteration(first)
+                its = [self.at(step, unit, begin + number * inner.stride) for number in range(inner.times)]
+                for count, stride, its_runs in _inner_runs(its, inner.stride):
+                    counts.append(count)
+                    strides.append(stride)
+                    runs.append(its_runs)
+            space = Space(tuple(counts), tuple(strides), tiles.base)
+            found += [Product(space, its) for its in product(*runs)]
+        return found
+
+
+def _inner_runs(cells: Sequence[Cell], stride: int) -> list[tuple[int, int, list[Run]]]:
+    """The runs of a loop with these cells: as one counter, or as rows and what is in them."""
+    count = len(cells)
+    best = [(count, stride, _runs(cells))]
+    cost = len(best[0][2])
+    for width in range(2, count // 2 + 1):
+        if count % width == 0 and cost > 1:
+            rows, inside = _runs(cells[::width]), _runs(cells[:width])
+            if len(rows) * len(inside) < cost and _is_alike(cells, width, rows, inside):
+                cost = len(rows) * len(inside)
+                best = [(count // width, width * stride, rows), (width, stride, inside)]
+    return best
+
+
+def _is_alike(cells: Sequence[Cell], width: int, rows: Sequence[Run], inside: Sequence[Run]) -> bool:
+    """True if in each product of runs of rows, and of what is in them, the same is done."""
+    for row, column in product(rows, inside):
+        keys = cells[row.first * width + column.first].keys
+        if any(cells[r * width + c].keys != keys for r in row.values for c in column.values):
+            return False
+    return True
+
+
+def _runs(cells: Sequence[Cell]) -> list[Run]:
+    """The runs of cells that follow one another."""
+    if len(cells) == 1:
+        return [Run(0, 1, 1)]
+    if not any(cell.keys for cell in cells):
+        return [Run(0, 1, len(cells))]
+    kinds: dict[object, int] = {}
+    same = np.array([kinds.setdefault(cell.keys, len(kinds)) for cell in cells], dtype=np.int64).reshape(-1, 1)
+    width = max(len(cell.numbers) for cell in cells)
+    numbers = np.zeros((len(cells), width), dtype=np.int64)
+    for row, cell in zip(numbers, cells, strict=True):
+        row[: len(cell.numbers)] = cell.numbers
+    # of neighbours together, so that two buffers in turn go up evenly
+    even = numbers.copy()
+    even[:-1] += numbers[1:]
+    if len(cells) > 1:
+        even[-1] = 2 * even[-2] - even[-3] if len(cells) > 2 else even[0]
+    return runs_of(Columns(even=even, same=same))

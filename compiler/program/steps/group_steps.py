@@ -1,0 +1,276 @@
+"""The lowering of a group as steps: its tree of steps and loops, and the counters of its tiles (SCHED-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.program.context import Context
+from compiler.program.emitter import Box
+from compiler.program.group import GroupLowering
+from compiler.program.iteration import At, Loop, Step
+from compiler.program.steps.action import Action, Inner, Numbers, Space
+from compiler.program.steps.axis_runs import Columns, Run, runs_of
+from compiler.program.steps.recorder import Recorder
+from compiler.program.steps.tile_columns import columns_of, columns_of_blocks
+from compiler.units import element_bytes
+
+# Engines of which every core has one.
+_OF_CORES: Final = frozenset({"core", "iodma", "mvdma", "link"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """A step, the loops around it, and where in a tile its first iteration lies."""
+
+    step: Step
+    loops: tuple[Loop, ...]
+    strides: Numbers
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tiles:
+    """A unit's tiles: by axis the first number in the walk, how many, how many rounds apart; the round of the first."""
+
+    firsts: Numbers
+    counts: Numbers
+    strides: Numbers
+    base: int
+
+
+class GroupSteps:
+    """One group, of whose lowering a recorder takes down what it emits."""
+
+    def __init__(self, lowering: GroupLowering, recorder: Recorder) -> None:
+        """`lowering` emits into `recorder`."""
+        self._lowering, self._recorder = lowering, recorder
+        self._rounds = lowering.rounds
+        self._units = _tiles_of(lowering)
+        self._longest = max(self._units, key=lambda unit: int(np.prod(self._units[unit].counts)))
+        self._known: dict[tuple[int, int], Sequence[Action]] = {}
+        self._runs: dict[int, Sequence[Sequence[Run]]] = {}
+        self._times: dict[tuple[Loop, At], int] = {}
+        # the most that a loop is gone through in any round, as far as rounds differ
+        self._most: dict[Loop, int] = {}
+        body = (*lowering.brings, *lowering.body)
+        for at in self._some_rounds:
+            self._count(body, (at,))
+        self._placed: list[_Placed] = []
+        self._width = self._place(body, (), (), 0)
+        self.iterations = len(self._rounds) * self._width
+        self.once = [self._is_once(step) for step in range(len(self._placed))]
+
+    # --- the tree -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _some_rounds(self) -> list[int]:
+        """Rounds in which a unit has a tile at the begin or the end of runs."""
+        found = {0}
+        for unit, tiles in self._units.items():
+            ends = [{value for run in runs for value in (run.first, run.last)} for runs in self.runs(unit)]
+            for counters in product(*ends):
+                found.add(tiles.base + sum(c * s for c, s in zip(counters, tiles.strides, strict=True)))
+        return sorted(found)
+
+    def _count(self, body: Sequence[Step | Loop], at: At) -> None:
+        for entry in body:
+            if isinstance(entry, Loop):
+                times = self._times_of(entry, at)
+                self._most[entry] = max(self._most.get(entry, 1), times)
+                if any(isinstance(inner, Loop) for inner in entry.body):
+                    for number in range(times):
+                        self._count(entry.body, (*at, number))
+
+    def _place(self, body: Sequence[Step | Loop], loops: tuple[Loop, ...], strides: Numbers, offset: int) -> int:
+        """Place what is done in a tile, or a time of a loop, from `offset` on; the iterations that it takes."""
+        at = offset
+        for entry in body:
+            if isinstance(entry, Step):
+                self._placed.append(_Placed(entry, loops, strides, at))
+                continue
+            width = self._width_of(entry.body)
+            self._place(entry.body, (*loops, entry), (*strides, width), at)
+            # what follows comes in the iteration of the last time
+            at += self._most.get(entry, 1) * width - 1
+        return at - offset + 1
+
+    def _width_of(self, body: Sequence[Step | Loop]) -> int:
+        return 1 + sum(
+            self._most.get(entry, 1) * self._width_of(entry.body) - 1 for entry in body if isinstance(entry, Loop)
+        )
+
+    def _is_once(self, step: int) -> bool:
+        """True for weights that are brought in the first of several rounds and stay."""
+        placed = self._placed[step]
+        if not placed.step.name.startswith("lasting") or len(self._rounds) == 1 or not self._emitted(step, (0,)):
+            return False
+        return not any(self._emitted(step, (number,)) for number in self._some_rounds if number)
+
+    # --- as steps -----------------------------------------------------------------------------------------------------
+
+    def spaces(self, step: int) -> Mapping[int, Space]:
+        """By unit the counters of its tiles."""
+        offset, width = self._placed[step].offset, self._width
+        return {
+            unit: Space(tiles.counts, tuple(stride * width for stride in tiles.strides), tiles.base * width + offset)
+            for unit, tiles in self._units.items()
+        }
+
+    def runs(self, unit: int) -> Sequence[Sequence[Run]]:
+        """By axis of a unit's tiles the runs in which all that steps depend on stays the same or goes up evenly."""
+        found = self._runs.get(unit)
+        if found is None:
+            tiles = self._units[unit]
+            axes = self._axes if len(tiles.counts) == len(self._axes) else [_apart(len(self._rounds))]
+            cuts = zip(axes, tiles.firsts, tiles.counts, strict=True)
+            found = self._runs[unit] = [runs_of(columns.part(first, count)) for columns, first, count in cuts]
+        return found
+
+    @cached_property
+    def _axes(self) -> list[Columns]:
+        lowering = self._lowering
+        names = [*lowering.geometry.inputs, *lowering.geometry.made]
+        found = []
+        for axis in lowering.tiles.order:
+            its = columns_of(lowering.tiles, names, axis)
+            for core_tiles, blocks in lowering.core_walks():
+                if axis in core_tiles.counts:
+                    its = its.beside(columns_of_blocks(core_tiles, names, axis, blocks[axis]))
+            if axis == "C" and lowering.context.residents:
+                # which cores have the weights of a slice follows no rule of the tiles
+                its = its.beside(_apart(len(its.same)))
+            found.append(its)
+        return found
+
+    def inner(self, step: int, unit: int, counters: Numbers) -> Sequence[Inner]:
+        """The loops around a step inside one tile: as often as in any of its times."""
+        placed, tiles = self._placed[step], self._units[unit]
+        round_number = tiles.base + sum(c * s for c, s in zip(counters, tiles.strides, strict=True))
+        ways: list[At] = [(round_number,)]
+        found = []
+        for loop, stride in zip(placed.loops, placed.strides, strict=True):
+            counts = [self._times_of(loop, at) for at in ways]
+            found.append(Inner(max(counts, default=0), stride))
+            ways = [(*at, number) for at, count in zip(ways, counts, strict=True) for number in range(count)]
+        return found
+
+    def _times_of(self, loop: Loop, at: At) -> int:
+        found = self._times.get((loop, at))
+        if found is None:
+            found = self._times[loop, at] = loop.count(at)
+        return found
+
+    def unit_of(self, queue: int) -> int:
+        """The unit that an engine belongs to; one without tiles goes with the first that has most."""
+        its, profile = self._lowering.machine.queues[queue], self._lowering.profile
+        in_cluster = profile.sram is not None and its.engine in _OF_CORES
+        unit = its.number // profile.cores_per_cluster if in_cluster else its.number
+        return unit if unit in self._units else self._longest
+
+    def at(self, step: int, iteration: int) -> Sequence[Action]:
+        """What a step does in an iteration."""
+        key = step, iteration
+        found = self._known.get(key)
+        if found is None:
+            at = (0,) if iteration < 0 else self._at(self._placed[step], iteration)
+            found = self._known[key] = [] if at is None else self._emitted(step, at)
+        return found
+
+    def _at(self, placed: _Placed, iteration: int) -> At | None:
+        """The counters of a step in an iteration; None where it is not done."""
+        number, rest = divmod(iteration, self._width)
+        rest -= placed.offset
+        if rest < 0 or number >= len(self._rounds):
+            return None
+        at: At = (number,)
+        for loop, stride in zip(placed.loops, placed.strides, strict=True):
+            its, rest = divmod(rest, stride)
+            if its >= self._times_of(loop, at):
+                return None
+            at = (*at, its)
+        return None if rest else at
+
+    def _emitted(self, step: int, at: At) -> Sequence[Action]:
+        self._placed[step].step.emit(at)
+        return self._recorder.taken()
+
+
+def _apart(count: int) -> Columns:
+    """Rounds of which none is like another."""
+    numbers = np.arange(count, dtype=np.int64).reshape(-1, 1)
+    return Columns(even=numbers, same=numbers)
+
+
+def _tiles_of(lowering: GroupLowering) -> dict[int, _Tiles]:
+    """The tiles of all units, with as many as the unit that has most where they begin at the same time.
+
+    Of units that have tiles in no even order the rounds themselves are the tiles. A unit may have something to do, too,
+    where others have a tile and it has none.
+    """
+    rounds: dict[int, list[int]] = {}
+    numbers: dict[int, list[tuple[int, ...]]] = {}
+    for number, jobs in enumerate(lowering.rounds):
+        for unit, index in jobs:
+            rounds.setdefault(unit, []).append(number)
+            numbers.setdefault(unit, []).append(tuple(index.values()))
+    found = {}
+    for unit in sorted(rounds):
+        even = _even(np.array(rounds[unit]), np.array(numbers[unit]).reshape(len(rounds[unit]), -1))
+        if even is None:
+            return {unit: _Tiles((0,), (len(lowering.rounds),), (1,), 0) for unit in sorted(rounds)}
+        found[unit] = even
+    counts = tuple(max(each) for each in zip(*(tiles.counts for tiles in found.values()), strict=True))
+    largest = next((tiles for tiles in found.values() if tiles.counts == counts), None)
+    if largest is None or len({tiles.base for tiles in found.values()}) > 1:
+        return found
+    # where a unit has one tile along an axis any stride fits
+    for tiles in found.values():
+        pairs = zip(tiles.counts, tiles.strides, largest.strides, strict=True)
+        if any(count > 1 and stride != other for count, stride, other in pairs):
+            return found
+    return {unit: replace(largest, firsts=tiles.firsts) for unit, tiles in found.items()}
+
+
+def _even(rounds: NDArray[np.int64], numbers: NDArray[np.int64]) -> _Tiles | None:
+    """A unit's tiles where they are all of a box and their rounds go up evenly along each axis; else None."""
+    firsts, counts = numbers.min(axis=0), np.ptp(numbers, axis=0) + 1
+    if len(rounds) != int(np.prod(counts)):
+        return None
+    local = numbers - firsts
+    begin = np.flatnonzero((local == 0).all(axis=1))
+    if len(begin) != 1:
+        return None
+    base, strides = int(rounds[begin[0]]), []
+    for axis, count in enumerate(counts.tolist()):
+        wanted = np.zeros(local.shape[1], dtype=np.int64)
+        wanted[axis] = 1
+        beside = np.flatnonzero((local == wanted).all(axis=1)) if count > 1 else begin
+        strides.append(int(rounds[beside[0]]) - base if count > 1 else 0)
+    if (rounds != base + local @ np.array(strides, dtype=np.int64)).any():
+        return None
+    return _Tiles(tuple(firsts.tolist()), tuple(counts.tolist()), tuple(strides), base)
+
+
+def recorder_of(context: Context) -> Recorder:
+    """A recorder that stands where a context's emitter stands."""
+
+    def entry(table: int, number: int) -> tuple[Box, Numbers, int]:
+        its = context.tables[table]
+        starts, sides, *rest = its.entries[number]
+        box = tuple((start, start + side) for start, side in zip(starts[: its.rank], sides, strict=False))  # type: ignore[index, call-overload]
+        numbers = tuple(int(value) for value in rest)  # type: ignore[call-overload]
+        output = context.graph.tensors[context.graph.ops[its.op].output].dtype
+        ends = bool(numbers[-1])
+        scale = 1 if ends and numbers[-2] else max(1, element_bytes("float32") // element_bytes(output))
+        return box, numbers, scale
+
+    recorder = Recorder(context.machine, entry)
+    context.emitter = recorder  # type: ignore[assignment]
+    return recorder

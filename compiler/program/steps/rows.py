@@ -1,0 +1,93 @@
+"""Actions and statements as rows of a program: commands, calls, bindings (PROG-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.graph import MAX_AXES
+from compiler.program.program import BINDING, CALL, COMMAND, Rows
+from compiler.program.steps.action import Call, Copy, Numbers
+
+# The number of an entry of a table: of a table, a box, and the rest of the entry.
+EntryOf = Callable[[int, tuple[tuple[int, int], ...], Numbers], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CommandRows:
+    """Rows of COMMAND, CALL and BINDING."""
+
+    commands: Rows
+    calls: Rows
+    bindings: Rows
+
+
+def rows_of(its: Iterable[tuple[Copy | Call, Numbers]], entry_of: EntryOf) -> CommandRows:
+    """The rows of what has these keys and numbers."""
+    kinds: dict[Copy | Call, int] = {}
+    kind_of, of_calls = [], []
+    numbers: list[Numbers] = []
+    entries: list[int] = []
+    for key, its_numbers in its:
+        kind_of.append(kinds.setdefault(key, len(kinds)))
+        numbers.append(its_numbers)
+        if isinstance(key, Call):
+            box = tuple((start, start + length) for start, length in zip(its_numbers, key.lengths, strict=False))
+            entries.append(entry_of(key.table, box, key.rest))
+            of_calls.append(kind_of[-1])
+    keys = list(kinds)
+    commands = _commands(keys)[kind_of]
+    calling = commands["call"] >= 0
+    commands["call"] = np.where(calling, np.cumsum(calling) - 1, -1)
+    moves = np.flatnonzero(~calling).tolist()
+    if moves:
+        commands["source_address"][moves], commands["target_address"][moves] = np.array([numbers[i] for i in moves]).T
+    calls, bindings, places = _calls(keys)
+    calls = calls[of_calls]
+    calls["entry"] = entries
+    bound = [numbers[i][-len(places[kind_of[i]]) :] for i in np.flatnonzero(calling).tolist()]
+    ends = np.cumsum(calls["count"], dtype=np.int64)
+    first = calls["first"].astype(np.int64)
+    calls["first"] = ends - calls["count"]
+    rows = bindings[np.arange(int(ends[-1]) if bound else 0) + np.repeat(first - calls["first"], calls["count"])]
+    values = np.zeros((len(rows), 1 + MAX_AXES), dtype=np.int64)
+    if bound:
+        # all numbers of all bindings in a row, and which field each is
+        which = np.concatenate([places[kind] for kind in of_calls])
+        owners = np.repeat(calls["first"].astype(np.int64), [len(its) for its in bound])
+        values[owners + which // (1 + MAX_AXES), which % (1 + MAX_AXES)] = np.concatenate([*map(np.array, bound)])
+    rows["address"], rows["starts"] = values[:, 0], values[:, 1:]
+    return CommandRows(commands=commands, calls=calls, bindings=rows)
+
+
+def _commands(keys: Sequence[Copy | Call]) -> Rows:
+    """A row for each key, addresses left out; of calls `call` is 0."""
+    rows = np.zeros(len(keys), dtype=COMMAND)
+    for row, key in zip(rows, keys, strict=True):
+        row["opcode"], row["queue"], row["step"] = key.opcode, key.queue, key.step
+        row["source"] = row["target"] = -1
+        if isinstance(key, Copy):
+            row["source"], row["target"], row["targets"] = key.source, key.target, key.targets
+            row["run_bytes"], row["counts"], row["source_strides"], row["target_strides"] = key.runs
+            row["call"] = -1
+    return rows
+
+
+def _calls(keys: Sequence[Copy | Call]) -> tuple[Rows, Rows, list[Rows]]:
+    """Calls and bindings of each key that is a call, and which field of which binding each of its numbers is."""
+    calls = np.zeros(len(keys), dtype=CALL)
+    bindings: list[tuple[object, ...]] = []
+    places: list[Rows] = [np.zeros(0, dtype=np.int64)] * len(keys)
+    for number, key in enumerate(keys):
+        if isinstance(key, Call):
+            calls[number] = key.table, 0, len(bindings), len(key.bound)
+            for operand, place, lengths, strides in key.bound:
+                rest = (0,) * (MAX_AXES - len(lengths))
+                bindings.append((operand, place, 0, (0,) * MAX_AXES, (*lengths, *rest), (*strides, *rest)))
+            fields = [
+                b * (1 + MAX_AXES) + f for b, bound in enumerate(key.bound) for f in range(1 + len(bound.lengths))
+            ]
+            places[number] = np.array(fields, dtype=np.int64)
+    return calls, np.array(bindings, dtype=BINDING), places

@@ -1,0 +1,128 @@
+"""Looped programs of random groups and of MC-CNN, as they are lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from compiler.errors import LimitError
+from compiler.frontend.precision import SetPrecision
+from compiler.fusion.candidate import SegmentCompilers
+from compiler.fusion.fuse import FuseSegments
+from compiler.options import parse_options
+from compiler.profile.load import builtin_profile
+from compiler.profile.schema import Profile
+from compiler.program.decode import Decoders
+from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.time import time_of
+from compiler.program.lower import handed_out
+from compiler.program.segment import PlannedGroup
+from compiler.program.steps.segment import SegmentSteps
+from compiler.tiling.memory import memory_of
+from compiler.tiling.placement import Placement
+from compiler.tiling.tile import HaloMode, Spread
+from compiler.tiling.tiled import TiledGroup
+from tests.bench.prices import pinned
+from tests.compiler.program.lowered import Network, chip, fits, group, tiling_of
+from tests.models import Model, import_graph, partition_of
+from tests.networks import _chain as chain
+
+# Of so many iterations loops should be jumped over (issue 26).
+LONG: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopedGroup:
+    """A group's network, its chip, and its looped program."""
+
+    network: Network
+    profile: Profile
+    program: LoopedProgram
+
+
+def random_group(seed: int) -> tuple[Network, TiledGroup] | None:
+    """A group of one to three ops with small tiles on one to four cores; None where the plan does not fit."""
+    random = np.random.default_rng(seed)
+
+    def pick(*values: Any) -> Any:
+        return values[int(random.integers(len(values)))]
+
+    model = Model(seed=seed)
+    channels, height, width = pick(1, 2, 3, 4), int(random.integers(24, 97)), int(random.integers(6, 33))
+    x = model.input([1, channels, height, width], "x")
+    for _ in range(pick(1, 2, 2, 3)):
+        kind = pick("conv", "conv", "conv", "relu", "pool")
+        kernel, stride = pick(1, 2, 3, 3), pick(1, 1, 1, 2)
+        if min(height, width) < 6 or kind == "relu":
+            x = model.relu(x)
+        elif kind == "pool":
+            x = model.pool(x, 2, 2)
+            height, width = (height - 2) // 2 + 1, (width - 2) // 2 + 1
+        else:
+            pad, filters = pick(0, kernel // 2), pick(2, 4, 8)
+            x = model.conv(x, channels, filters, kernel, stride=stride, pad=pad, bias=pick(True, False))
+            channels = filters
+            height, width = ((e + 2 * pad - kernel) // stride + 1 for e in (height, width))
+    model.output(x)
+    network = Network(model, seed=seed)
+    cores = pick(1, 2, 2, 4)
+    spread = Spread.SINGLE if cores == 1 else pick(Spread.BANDS, Spread.BANDS, Spread.CHANNELS)
+    tile = {"H": pick(1, 2, 3, 4), "W": pick(width, width, -(-width // 2), -(-width // 3))}
+    changes: dict[str, Any] = {"units": cores, "spread": spread, "double_buffered": pick(True, True, False)}
+    changes["placement"] = pick(Placement.BANDS, Placement.BANDS, Placement.BLOCKS, Placement.BAND_COLUMNS)
+    if pick(0, 0, 1):
+        changes["walk"] = ("W", "H")
+    mode = pick(HaloMode.RECOMPUTE, HaloMode.CACHED, HaloMode.CACHED, HaloMode.EXCHANGE)
+    found = group(network, chip(cores=cores, nram=pick(1 << 14, 1 << 16)), tile, mode, **changes)
+    return (network, found) if fits(found) else None
+
+
+def looped_group(seed: int) -> LoopedGroup | None:
+    """A random group's looped program; None where the group does not fit or is not lowered."""
+    made = random_group(seed)
+    if made is None:
+        return None
+    network, its = made
+    planned = [PlannedGroup(name="g", ops=its.geometry.indices, tiling=tiling_of(its, memory_of(its)))]
+    outputs = handed_out(network.facts, its.geometry.indices)
+    decoders = Decoders(network.facts.graph, network.source)
+    try:
+        steps = SegmentSteps(network.facts, its.profile, "g", planned, outputs, decoders=decoders)
+    except LimitError:
+        return None
+    program = steps.lowered(lambda looped: time_of(looped, its.profile).ticks)
+    return LoopedGroup(network=network, profile=its.profile, program=program)
+
+
+def looped_groups(count: int, first: int = 0) -> Iterator[LoopedGroup]:
+    """So many random groups that fit."""
+    seed = first
+    while count:
+        found = looped_group(seed)
+        seed += 1
+        if found is not None:
+            yield found
+            count -= 1
+
+
+def group_programs(count: int, first: int = 0) -> Iterator[LoopedProgram]:
+    """The looped programs of so many random groups."""
+    return (found.program for found in looped_groups(count, first))
+
+
+def mc_cnn(width: int, height: int, tile: Mapping[str, int]) -> tuple[LoopedProgram, Profile]:
+    """MC-CNN (N-6) with a last map of these extents on metaproto-df, as one group under a pinned tile."""
+    profile = builtin_profile("metaproto-df")
+    model = chain("mc_cnn", 1, ((64, 3),) * 4, height, width)
+    schedule = pinned(model, dict(tile), {"H": "cached", "W": "cached"})
+    options = parse_options({"schedule": schedule, "precision": "int8", "objective": "energy"})
+    graph = SetPrecision(precision="int8").run(import_graph(model.SerializeToString()))
+    compilers = SegmentCompilers(profile, options)
+    fused = FuseSegments(options=options, compilers=compilers).run(partition_of(graph, profile, options))
+    (found,) = fused.segments[0].groups
+    planned = [PlannedGroup(name="g", ops=found.ops, tiling=found.choice.tiling)]
+    steps = SegmentSteps(fused.facts, profile, "g", planned, handed_out(fused.facts, found.ops))
+    return steps.lowered(lambda looped: time_of(looped, profile).ticks), profile
