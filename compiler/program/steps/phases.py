@@ -81,25 +81,34 @@ def waits_of(first: FirstIterations, distances: Distances) -> tuple[np.ndarray, 
     return np.array(offsets, dtype=np.int32), np.array(waits, dtype=np.int32)
 
 
-def phases_of(first: FirstIterations, program: Program, profile: Profile, *, is_urgent: bool) -> Mapping[Node, float]:
-    """By node how much later than its tile it runs, in iterations; `program`: the commands with their waits."""
+def phases_of(first: FirstIterations, program: Program, profile: Profile) -> list[Mapping[Node, float]]:
+    """By node how much later than its tile it runs, in iterations; `program`: the commands with their waits.
+
+    Several answers: with what is ready first and with the most urgent of it, of the times of a node in different
+    iterations their mean, the earliest and the latest.
+    """
     streams = np.array([node.step for node in first.nodes], dtype=np.int64)
     demands = demands_of(program, profile)
-    urgency = -to_the_end(program, demands, streams) if is_urgent else None
-    timeline = timeline_under(program, demands, streams, urgency)
-    issues = timeline.issues
-    times: dict[Node, dict[int, int]] = defaultdict(dict)
-    for at, (node, number) in enumerate(zip(first.nodes, first.numbers, strict=True)):
-        if number >= 0:
-            times[node].setdefault(number, int(issues[at]))
-    clock = _clock(times, program, first)
-    # where tiles are worked on at one time only, the whole time is that of an iteration
-    interval = float(clock[-1] - clock[0]) / (len(clock) - 1) if clock[-1] > clock[0] else max(1, timeline.ticks)
-    phases = {}
-    for node, its in times.items():
-        middle = [number for number in its if len(clock) / 4 <= number <= len(clock) * 3 / 4] or list(its)
-        phases[node] = float(np.mean([its[number] - clock[number] for number in middle])) / interval
-    return phases
+    found: list[Mapping[Node, float]] = []
+    for urgency in (None, -to_the_end(program, demands, streams)):
+        timeline = timeline_under(program, demands, streams, urgency)
+        times: dict[Node, dict[int, int]] = defaultdict(dict)
+        for node, number, issue in zip(first.nodes, first.numbers, timeline.issues.tolist(), strict=True):
+            if number >= 0:
+                times[node].setdefault(number, issue)
+        clock = _clock(times, program, first)
+        # where tiles are worked on at one time only, the whole time is that of an iteration
+        interval = float(clock[-1] - clock[0]) / (len(clock) - 1) if clock[-1] > clock[0] else max(1, timeline.ticks)
+        delays = {node: _delays(its, clock) / interval for node, its in times.items()}
+        views = (np.mean, np.min, np.max)
+        found += [{node: float(view(its)) for node, its in delays.items()} for view in views]
+    return found
+
+
+def _delays(times: Mapping[int, int], clock: np.ndarray) -> np.ndarray:
+    """How long after its tile a node runs, in the middle half of the iterations, if it runs there at all."""
+    middle = [number for number in times if len(clock) / 4 <= number <= len(clock) * 3 / 4] or list(times)
+    return np.array([times[number] - clock[number] for number in middle])
 
 
 def _clock(times: Mapping[Node, Mapping[int, int]], program: Program, first: FirstIterations) -> np.ndarray:

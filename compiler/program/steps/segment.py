@@ -135,8 +135,5 @@ class SegmentSteps:
         first: FirstIterations = first_iterations(number, steps)
         rows = self.rows([(action.key, action.numbers) for action in first.actions])
         program = self.program(rows, *waits_of(first, distances))
-        found: list[Phases] = [dict.fromkeys(nodes, 0.0)]
-        for is_urgent in (False, True):
-            phases = phases_of(first, program, self._profile, is_urgent=is_urgent)
-            found.append({node: phases.get(node, 0.0) for node in nodes})
-        return found
+        found = phases_of(first, program, self._profile)
+        return [dict.fromkeys(nodes, 0.0), *({node: its.get(node, 0.0) for node in nodes} for its in found)]
