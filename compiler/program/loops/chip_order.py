@@ -1,7 +1,7 @@
 """The order of commands that touch the same bytes, iteration by iteration (PROG-4, PROG-6).
 
 Tables of statements, accesses and waits go into the judge (`judge.py`), which judges one iteration at a time. Where the
-state recurs (`recurrence.py`) and the loop goes on alike, iterations are jumped over.
+state recurs (`proof_recurrence.py`) and the loop goes on alike, iterations are jumped over.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from compiler.program.accesses import Kind
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_call
 from compiler.program.loops import judge
-from compiler.program.loops.dram_order import Writes, joined, shape_columns
+from compiler.program.loops.dram_order import Writes
+from compiler.program.loops.history import LONG_AGO, capture, forget
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.judge import LONG_AGO, NONE
 from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.periods import look_ahead
 from compiler.program.loops.positions import Positions
 from compiler.program.loops.proof_recurrence import State
-from compiler.program.loops.statement_accesses import Shapes, StatementAccesses, shapes_of
+from compiler.program.loops.shapes import Shapes, joined, shape_columns, shapes_of
+from compiler.program.loops.statement_accesses import StatementAccesses
+from compiler.program.loops.windows import NONE, RESIDENT, touch_all
 from compiler.program.strided import Ints, distinct
 from compiler.program.verify import normal_residents
 
@@ -280,7 +283,7 @@ class Order:
             columns, counts, strides = shape_columns(shape)
             memory = np.array([number])
             zero = np.zeros(1, dtype=np.int64)
-            seen = judge.touch(
+            seen = touch_all(
                 its.low,
                 zero,
                 memory,
@@ -290,7 +293,7 @@ class Order:
                 columns,
                 counts,
                 strides,
-                judge.RESIDENT,
+                RESIDENT,
             )
             if seen[0] & 3:
                 place = program.places[int(self._places[number])]
@@ -369,7 +372,7 @@ class Order:
         """Leave out what is not waited for any more: by engine, before an iteration; `waiting`: who waits for whom."""
         rows = self._history[4]
         known = np.where(waiting, self._clocks, LATEST).min(axis=0, initial=LATEST)
-        self._sizes[judge.ROWS] = judge.forget(
+        self._sizes[judge.ROWS] = forget(
             begins, known, self._done, *self._history, self._clock_rows, int(self._sizes[judge.ROWS])
         )
         offsets, sizes = self._history[:2]
@@ -450,7 +453,7 @@ class Order:
         if not len(targets):
             return
         _, _, known, numbers = self._target_columns
-        judge.capture(
+        capture(
             self.targets.iterations[targets],
             targets,
             self.queues[self.targets.statements],
@@ -596,7 +599,7 @@ class _Loop:
         if not len(self._periods):
             return iteration
         order, states = self._order, self._states
-        judge.look_ahead(
+        look_ahead(
             iteration,
             self._periods,
             self._untils,
