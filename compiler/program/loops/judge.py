@@ -112,7 +112,8 @@ def judge_iteration(
 ) -> None:
     """Judge the commands that the statements begin to stop make in an iteration of their nest, and leave their marks.
 
-    Stops at the first command that is not safe and tells in `report` which and why. `chip_order.py` has the columns.
+    Stops at the first command that is not safe and tells in `report` which and why. `judge_tables.py` and
+    `chip_judge.py` have the columns.
     """
     groups, queues, first_parts, are_apart, are_calls, last_iterations, last_numbers, origins = statements
     run_offsets, firsts, steps, run_counts, _ = runs
