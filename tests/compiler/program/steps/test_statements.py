@@ -120,3 +120,19 @@ def test_runs_end_where_lengths_change_and_take_the_shortest_list() -> None:
     assert runs_of(Columns(even=starts, same=clipped)) == [Run(0, 1, 1), Run(1, 1, 8), Run(9, 1, 1)]
     in_turn = np.array([0, 1] * 5).reshape(-1, 1)
     assert runs_of(Columns(even=starts, same=in_turn)) == [Run(0, 2, 5), Run(1, 2, 5)]
+
+
+def test_turns_of_a_loop_that_only_seem_to_be_rows_are_none() -> None:
+    """Places that repeat after seven of 28 times: in rows of four the corners alone would fit a ring."""
+
+    class Turning(Pipeline):
+        def at(self, step: int, iteration: int) -> Sequence[Action]:
+            its = iteration % self.halves
+            return [_copy(1, (1, its % 7 * TILE), (1, 8 * TILE), TILE)] if step == CALL else []
+
+    statements = statements_of(Cells(Turning(3, 1, halves=28)))
+    assert [statement.tiles for statement in statements] == [84]
+    for place in np.ndindex(*(run.tiles for run in statements[0].runs)):
+        *_, row, inside = place
+        assert numbers_at(statements[0].base, statements[0].rule, place)[0] == inside * TILE
+        assert 0 <= row < 4
