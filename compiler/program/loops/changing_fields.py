@@ -1,6 +1,6 @@
 """The fields of statements that change from tile to tile, and the tiles at which they are least and greatest.
 
-A field is a sum over counters, of slope times place, and of a ring that turns with them.
+A field is a base, plus slope times place summed over counters, plus what its ring adds there.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Fields of a statement are sums over counters, so what holds of a number at the t
 holds in between. `check` judges each statement at its first tile, at the next one along each counter, and where each
 of its addresses and starts is least and greatest: these are real commands, so whatever is refused there is refused
 rightly. That the others need no look has to be shown: boxes that calls need keep their distance from those that are
-bound (no tensor's end cuts them at some tiles only), addresses move by whole elements, no access goes from one region
-to another, and operands lie where results do at all tiles or at none. Statements of which this does not show are
-judged at all their tiles; lowering makes none.
+bound, as no tensor's end cuts them at some tiles only (`call_boxes.py`), addresses move by whole elements, no access
+goes from one region to another, and operands lie where results do at all tiles or at none. Statements of which this
+does not show are judged at all their tiles; lowering makes none.
 """
 
 from __future__ import annotations
