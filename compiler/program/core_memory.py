@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from compiler.ir.layout import memory_order, strides_of
@@ -45,6 +45,10 @@ class NestedMemory(GroupLowering):
         blocks = {axis: tiles.blocks for axis, tiles in group.core_frustums.tiles.items()}
         self._blocks = {axis: [0] if found is None else found.tolist() for axis, found in blocks.items()}
         super().__init__(context, group, steps, before)
+
+    def core_walks(self) -> list[tuple[Tiles, Mapping[str, Sequence[int]]]]:
+        """The core tiles."""
+        return [(self.core_tiles, self._blocks)]
 
     def lay_out(self, unit: int) -> None:
         """The slots of one cluster and its cores."""

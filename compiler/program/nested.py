@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product, zip_longest
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from compiler.program.located import Part
 from compiler.program.parts import channel_part
 from compiler.program.program import Opcode
 from compiler.program.rounds import in_step
-from compiler.program.tiles import Index, Tiles
+from compiler.program.tiles import Index
 from compiler.program.weight_reach import Core, Need
 from compiler.program.weights import Bound
 from compiler.tiling.tile import Spread
@@ -65,10 +65,6 @@ class NestedLowering(NestedMemory):
             found += [self.step(f"keep {dying}", op, partial(self._keep_results, dying)) for dying in kept]
         begin = self.step("begin results", self.geometry.ops[-1], self.each(self._begin_results))
         return begin, Loop(name="core tiles", count=lambda at: len(self._rounds_of(at[0])), body=tuple(found))
-
-    def core_walks(self) -> list[tuple[Tiles, Mapping[str, Sequence[int]]]]:
-        """The core tiles."""
-        return [(self.core_tiles, self._blocks)]
 
     def _begin_results(self, unit: int, index: Index) -> None:
         for name in self.geometry.outputs or (self.geometry.primary,):

@@ -21,10 +21,14 @@ class Cell(NamedTuple):
 
 
 class Product(NamedTuple):
-    """Runs of all counters of a space, those of tiles and of loops inside them, in which a step may do the same."""
+    """Runs of all counters of a space, those of tiles and of loops inside them, in which a step may do the same.
+
+    `tiles`: how many of the counters are those of tiles.
+    """
 
     space: Space
     runs: tuple[Run, ...]
+    tiles: int
 
 
 _NOTHING: Final = Cell((), ())
@@ -77,7 +81,7 @@ class Cells:
                     strides.append(stride)
                     runs.append(its_runs)
             space = Space(tuple(counts), tuple(strides), tiles.base)
-            found += [Product(space, its) for its in product(*runs)]
+            found += [Product(space, its, len(outer)) for its in product(*runs)]
         return found
 
 
@@ -96,10 +100,18 @@ def _inner_runs(cells: Sequence[Cell], stride: int) -> list[tuple[int, int, list
 
 
 def _is_alike(cells: Sequence[Cell], width: int, rows: Sequence[Run], inside: Sequence[Run]) -> bool:
-    """True if in each product of runs of rows, and of what is in them, the same is done."""
+    """True if in each product of runs of rows, and of what is in them, the same is done with numbers that add up.
+
+    Numbers of two buffers in turn add up but where both counters are odd.
+    """
     for row, column in product(rows, inside):
-        keys = cells[row.first * width + column.first].keys
-        if any(cells[r * width + c].keys != keys for r in row.values for c in column.values):
+        its = [[cells[r * width + c] for c in column.values] for r in row.values]
+        if any(cell.keys != its[0][0].keys for line in its for cell in line):
+            return False
+        numbers = np.array([[cell.numbers for cell in line] for line in its], dtype=np.int64)
+        rest = numbers - numbers[:1] - numbers[:, :1] + numbers[:1, :1]
+        is_odd = np.outer(np.arange(len(its)) % 2, np.arange(len(its[0])) % 2)[:, :, None] == 1
+        if (rest != np.where(is_odd, rest[1:2, 1:2], 0) if is_odd.any() else rest).any():
             return False
     return True
 

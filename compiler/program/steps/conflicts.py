@@ -54,7 +54,7 @@ def walked(cells: Cells) -> list[tuple[int, int]]:
     looping = [step for step, is_once in enumerate(steps.once) if not is_once]
     for step in looping:
         for unit in steps.spaces(step):
-            for space, runs in cells.products(step, unit):
+            for space, runs, _ in cells.products(step, unit):
                 kept = ({*run.values[:_AT_BEGIN], *run.values[-_AT_END:]} for run in runs)
                 found |= {space.iteration(counters) for counters in product(*kept)}
     once = [(-1, step) for step, is_once in enumerate(steps.once) if is_once]

@@ -10,14 +10,10 @@ from compiler.profile.schema import Profile
 from compiler.program.context import Context
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Machine, machine_of
-from compiler.program.flat import FlatLowering
-from compiler.program.group import GroupLowering
 from compiler.program.loops.loops import LoopedProgram
-from compiler.program.nested import NestedLowering
 from compiler.program.program import Program, Resident, Role, Rows, Step
 from compiler.program.residents import place_residents, resident_parts
-from compiler.program.segment import PlannedGroup
-from compiler.program.staged import StagedLowering
+from compiler.program.segment import PlannedGroup, lowering_of
 from compiler.program.steps.assemble import Assembled, OrderedGroup, assemble
 from compiler.program.steps.cells import Cells
 from compiler.program.steps.conflicts import Distances, Node, distances_of
@@ -68,10 +64,7 @@ class SegmentSteps:
                 node = facts.graph.ops[op]
                 self._steps.append(Step(group=planned.name, nodes=node.origin, tensor=node.output))
             group = group_of(GroupGeometry(facts, planned.ops), beside, planned.tiling)
-            kind: type[GroupLowering] = FlatLowering
-            if profile.sram is not None:
-                kind = NestedLowering if group.is_nested else StagedLowering
-            self.groups.append(GroupSteps(kind(context, group, numbers, {}), recorder))
+            self.groups.append(GroupSteps(lowering_of(context, group, numbers, {}), recorder))
 
     def rows(self, actions: Sequence[tuple[object, tuple[int, ...]]]) -> CommandRows:
         """The rows of what has these keys and numbers."""

@@ -1,8 +1,8 @@
 """Statements of a group: products of runs whose commands differ in numbers that go up evenly (SCHED-2, PROG-5).
 
-A product of runs (`cells.py`) is asked for at its first tile, at the next two and the last one along each counter, and
-at its farthest corner. The first ones give base, coefficients and rings of two buffers; the others confirm them. So the
-work depends on runs, not on tiles.
+A product of runs (`cells.py`) is asked for at its first tile, at the next ones and the last one along each counter, at
+its farthest corner and at some tiles between, and of loops inside a tile at all their times there. The first ones give
+base, coefficients and rings of two buffers; the others confirm them. So the work depends on runs, not on tiles.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from compiler.program.steps.action import Call, Copy, Numbers, Space
 from compiler.program.steps.axis_runs import PERIODS, Run
 from compiler.program.steps.cells import Cell, Cells, Product
 
+# At how many tiles between its corners a product of runs is looked at, and how far these lie apart: a prime number.
+_LOOKS: Final = 4
+_BETWEEN: Final = 7919
 # The cell of an iteration.
 CellAt = Callable[[int], Cell]
 
@@ -128,7 +132,7 @@ def _parts(cells: Cells, step: int, unit: int) -> Iterator[_Part]:
 
 def _whole(at: CellAt, found: Product) -> Iterator[_Part]:
     """One part, or several where numbers do not go up evenly."""
-    space, runs = found
+    space, runs, _ = found
     first = tuple(run.first for run in runs)
 
     def cell(moves: Mapping[int, int]) -> Cell:
@@ -167,10 +171,25 @@ def _whole(at: CellAt, found: Product) -> Iterator[_Part]:
             return
     rule = Rule(tuple(changes), tuple(other))
     corner = cell({counter: run.last for counter, run in enumerate(runs)})
-    if corner.keys != base.keys or corner.numbers != numbers_at(base.numbers, rule, [run.tiles - 1 for run in runs]):
+    is_right = corner.keys == base.keys and corner.numbers == numbers_at(
+        base.numbers, rule, [run.tiles - 1 for run in runs]
+    )
+    if not is_right or not _holds_between(at, found, base, rule):
         yield from _split(at, found, max(range(len(runs)), key=lambda counter: runs[counter].tiles), [])
     elif base.keys:
         yield _Part(space, runs, base, rule)
+
+
+def _holds_between(at: CellAt, found: Product, base: Cell, rule: Rule) -> bool:
+    """True if a rule holds at all times of the loops inside the first tile, and at some places between the corners."""
+    space, runs, tiles = found
+    inside = product(*([0] if number < tiles else range(run.tiles) for number, run in enumerate(runs)))
+    between = ([_BETWEEN * (turn + number) % run.tiles for number, run in enumerate(runs)] for turn in range(_LOOKS))
+    for places in chain(inside, between if sum(run.tiles > 1 for run in runs[:tiles]) > 1 else ()):
+        cell = at(space.iteration([run.values[place] for run, place in zip(runs, places, strict=True)]))
+        if cell.keys != base.keys or cell.numbers != numbers_at(base.numbers, rule, places):
+            return False
+    return True
 
 
 def _split(at: CellAt, found: Product, counter: int, seen: Sequence[object]) -> Iterator[_Part]:
@@ -182,7 +201,8 @@ def _split(at: CellAt, found: Product, counter: int, seen: Sequence[object]) -> 
             cuts = run.phases(period)
             break
     for cut in cuts:
-        yield from _whole(at, Product(found.space, (*found.runs[:counter], cut, *found.runs[counter + 1 :])))
+        runs = (*found.runs[:counter], cut, *found.runs[counter + 1 :])
+        yield from _whole(at, found._replace(runs=runs))
 
 
 def _change(begin: Numbers, one: Numbers, two: Numbers, other: list[int]) -> Change | None:

@@ -216,19 +216,24 @@ class Lowered:
         return levels | ({Level.NRAM} if staying else set())
 
 
+def segment_of(network: Network, *groups: TiledGroup, resident_bytes: int, profile: Profile) -> tuple[Any, ...]:
+    """What a segment of these groups is lowered from."""
+    planned = [
+        PlannedGroup(name=f"g{number}", ops=group.geometry.indices, tiling=tiling_of(group, memory_of(group)))
+        for number, group in enumerate(groups)
+    ]
+    outputs = handed_out(network.facts, [op for group in groups for op in group.geometry.indices])
+    decoders = Decoders(network.facts.graph, network.source)
+    return network.facts, profile, "segment", planned, outputs, resident_bytes, decoders
+
+
 def lower(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
     """Lower groups that run one after another, and prove their program.
 
     `profile` is given where it is not the groups' own: theirs is what stationary weights leave of it.
     """
-    planned = [
-        PlannedGroup(name=f"g{number}", ops=group.geometry.indices, tiling=tiling_of(group, memory_of(group)))
-        for number, group in enumerate(groups)
-    ]
     profile = profile or groups[0].profile
-    outputs = handed_out(network.facts, [op for group in groups for op in group.geometry.indices])
-    decoders = Decoders(network.facts.graph, network.source)
-    program = lower_segment(network.facts, profile, "segment", planned, outputs, resident_bytes, decoders).program
+    program = lower_segment(*segment_of(network, *groups, resident_bytes=resident_bytes, profile=profile)).program
     verified = verify(program, shared=profile.engines.shared)
     return Lowered(network=network, groups=groups, program=program, verified=verified)
 

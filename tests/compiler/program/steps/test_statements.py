@@ -1,0 +1,138 @@
+"""Runs of counters, rules of numbers, and which steps meet (SCHED-2, PROG-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from compiler.program.steps.action import Action, Copy, Inner, Numbers, Space, Touch
+from compiler.program.steps.axis_runs import Columns, Run, runs_of
+from compiler.program.steps.cells import Cells
+from compiler.program.steps.conflicts import Node, distances_of
+from compiler.program.steps.statements import numbers_at, statements_of
+
+LOAD, CALL = 0, 1
+TILE = 64
+
+
+class Pipeline:
+    """A tile is loaded to one of `buffers`, and what a call makes of it lies beside; `rows` times `width` tiles.
+
+    What is read skips `gap` bytes at the end of each row.
+    """
+
+    def __init__(self, rows: int, width: int, *, buffers: int = 2, gap: int = 0, halves: int = 1) -> None:
+        self.rows, self.width, self.buffers, self.gap, self.halves = rows, width, buffers, gap, halves
+        self.iterations = rows * width * halves
+        self.once = [False, False]
+
+    def spaces(self, step: int) -> Mapping[int, Space]:
+        del step
+        return {0: Space((self.rows, self.width), (self.width * self.halves, self.halves), 0)}
+
+    def runs(self, unit: int) -> Sequence[Sequence[Run]]:
+        del unit
+        return [[Run(0, 1, count)] for count in (self.rows, self.width)]
+
+    def inner(self, step: int, unit: int, counters: Numbers) -> Sequence[Inner]:
+        del step, unit, counters
+        return [Inner(self.halves, 1)] if self.halves > 1 else []
+
+    def unit_of(self, queue: int) -> int:
+        del queue
+        return 0
+
+    def at(self, step: int, iteration: int) -> Sequence[Action]:
+        tile, half = divmod(iteration, self.halves)
+        if half and step == LOAD:
+            return []
+        place = tile % self.buffers * TILE
+        source = tile * TILE + tile // self.width * self.gap
+        size = TILE // self.halves
+        if step == LOAD:
+            return [_copy(0, (0, source), (1, place), TILE)]
+        return [_copy(1, (1, place + half * size), (1, 4 * TILE), size)]
+
+
+def _copy(queue: int, source: tuple[int, int], target: tuple[int, int], size: int) -> Action:
+    key = Copy(0, queue, 0, source[0], target[0], 1, (size, (1,) * 4, (0,) * 4, (0,) * 4))
+    touches = (Touch(*source[:1], False, source[1], (size,), (1,)), Touch(target[0], True, target[1], (size,), (1,)))
+    return Action(key, (source[1], target[1]), touches)
+
+
+@pytest.mark.parametrize("pipeline", [Pipeline(5, 6), Pipeline(4, 7, gap=32), Pipeline(3, 5, halves=4)])
+def test_statements_say_what_steps_say_at_every_tile(pipeline: Pipeline) -> None:
+    found: dict[tuple[int, int], Numbers] = {}
+    for statement in statements_of(Cells(pipeline)):
+        assert statement.space is not None
+        for places in np.ndindex(*(run.tiles for run in statement.runs)):
+            counters = [run.values[place] for run, place in zip(statement.runs, places, strict=True)]
+            at = statement.step, statement.space.iteration(counters)
+            assert at not in found
+            found[at] = numbers_at(statement.base, statement.rule, places)
+    for iteration in range(pipeline.iterations):
+        for step in (LOAD, CALL):
+            its = [action.numbers for action in pipeline.at(step, iteration)]
+            assert its == ([found.pop((step, iteration))] if its else [])
+    assert not found
+
+
+@pytest.mark.parametrize("width", [6, 7])
+def test_two_buffers_in_turn_are_a_ring_whatever_the_width(width: int) -> None:
+    statements = statements_of(Cells(Pipeline(5, width)))
+    assert len(statements) == 2
+    assert [statement.rule.other[1] for statement in statements] == [TILE, 0]
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 3])
+def test_who_reuses_a_buffer_comes_as_many_tiles_later(buffers: int) -> None:
+    distances = distances_of([Cells(Pipeline(6, 8, buffers=buffers))], [])
+    load, call = Node(0, LOAD, 0), Node(0, CALL, 1)
+    assert distances == {(load, call): 0, (call, load): buffers}
+
+
+def test_a_group_waits_for_the_last_tiles_of_the_one_before_that_used_its_bytes() -> None:
+    distances = distances_of([Cells(Pipeline(3, 4)), Cells(Pipeline(2, 2))], [])
+    # the buffer of the second group's first tile was last read by the tile before the last of the first
+    assert distances[Node(0, CALL, 1), Node(1, LOAD, 0)] == 0
+    alone = distances_of([Cells(Pipeline(3, 5)), Cells(Pipeline(1, 1))], [])
+    assert alone[Node(0, CALL, 1), Node(1, LOAD, 0)] == 0
+    assert distances_of([Cells(Pipeline(3, 4)), Cells(Pipeline(1, 1))], [])[Node(0, CALL, 1), Node(1, LOAD, 0)] == 1
+
+
+def test_a_region_between_groups_is_waited_for_whole() -> None:
+    class Storing(Pipeline):
+        """The same the other way round: what lies on the chip goes to DRAM."""
+
+        def at(self, step: int, iteration: int) -> Sequence[Action]:
+            return [_copy(2, (1, 8 * TILE), (0, iteration * TILE), TILE)] if step == LOAD else []
+
+    distances = distances_of([Cells(Storing(2, 2)), Cells(Pipeline(2, 2))], [(0, 4 * TILE)])
+    assert distances[Node(0, LOAD, 2), Node(1, LOAD, 0)] == 0
+    assert (Node(0, LOAD, 2), Node(1, LOAD, 0)) not in distances_of([Cells(Storing(2, 2)), Cells(Pipeline(2, 2))], [])
+
+
+def test_runs_end_where_lengths_change_and_take_the_shortest_list() -> None:
+    starts = np.arange(10).reshape(-1, 1) * 3
+    clipped = np.array([2, *[3] * 8, 1]).reshape(-1, 1)
+    assert runs_of(Columns(even=starts, same=clipped)) == [Run(0, 1, 1), Run(1, 1, 8), Run(9, 1, 1)]
+    in_turn = np.array([0, 1] * 5).reshape(-1, 1)
+    assert runs_of(Columns(even=starts, same=in_turn)) == [Run(0, 2, 5), Run(1, 2, 5)]
+
+
+def test_turns_of_a_loop_that_only_seem_to_be_rows_are_none() -> None:
+    """Places that repeat after seven of 28 times: in rows of four the corners alone would fit a ring."""
+
+    class Turning(Pipeline):
+        def at(self, step: int, iteration: int) -> Sequence[Action]:
+            its = iteration % self.halves
+            return [_copy(1, (1, its % 7 * TILE), (1, 8 * TILE), TILE)] if step == CALL else []
+
+    statements = statements_of(Cells(Turning(3, 1, halves=28)))
+    assert [statement.tiles for statement in statements] == [84]
+    for place in np.ndindex(*(run.tiles for run in statements[0].runs)):
+        *_, row, inside = place
+        assert numbers_at(statements[0].base, statements[0].rule, place)[0] == inside * TILE
+        assert 0 <= row < 4
