@@ -113,7 +113,7 @@ class GroupSteps:
     def _is_once(self, step: int) -> bool:
         """True for weights that are brought in the first of several rounds and stay."""
         placed = self._placed[step]
-        if not placed.step.name.startswith("lasting") or len(self._rounds) == 1 or not self._emitted(step, (0,)):
+        if not placed.step.brings_lasting or len(self._rounds) == 1 or not self._emitted(step, (0,)):
             return False
         return not any(self._emitted(step, (number,)) for number in self._some_rounds if number)
 
