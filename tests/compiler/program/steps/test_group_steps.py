@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from compiler.program.decode import Decoders
@@ -22,7 +24,7 @@ def relu_steps(rows: int, placement: Placement) -> GroupSteps:
     model = Model(seed=1)
     model.output(model.relu(model.input([1, 2, rows, 8], "x")))
     network = Network(model, seed=1)
-    how = {"units": 2, "spread": Spread.BANDS, "placement": placement}
+    how: dict[str, Any] = {"units": 2, "spread": Spread.BANDS, "placement": placement}
     its = group(network, chip(cores=2, nram=1 << 14), {"H": 1, "W": 8}, HaloMode.RECOMPUTE, **how)
     planned = [PlannedGroup(name="g", ops=its.geometry.indices, tiling=tiling_of(its, memory_of(its)))]
     outputs = handed_out(network.facts, its.geometry.indices)
