@@ -6,10 +6,15 @@ Set-up runs it (`python -m compiler.kernels`); a worker imports it before it for
 from __future__ import annotations
 
 import compiler.fusion.kernels
+import compiler.program.loops.changing_fields
+import compiler.program.loops.dram_order
+import compiler.program.loops.history
 import compiler.program.loops.judge
-import compiler.program.loops.statement_accesses
+import compiler.program.loops.periods
+import compiler.program.loops.positions
 import compiler.program.loops.time_recurrence
 import compiler.program.loops.walk
+import compiler.program.loops.windows
 import compiler.program.steps.conflicts
 import compiler.program.timing.engine_state
 import compiler.program.timing.events

@@ -10,48 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from compiler.machine_code import compiled
 from compiler.program.accesses import Kind
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.judge import WRITTEN, common_bytes, meet, touch
-from compiler.program.loops.positions import Positions
-from compiler.program.loops.statement_accesses import Shapes, StatementAccesses, over_tiles, shapes_of
+from compiler.program.loops.positions import Positions, number_at
+from compiler.program.loops.shapes import Shapes, joined, over_tiles, shape_columns, shapes_of
+from compiler.program.loops.statement_accesses import StatementAccesses
+from compiler.program.loops.windows import NONE, WRITTEN, common_bytes, meet, touch_all, which_meet
 from compiler.program.program import Region
 from compiler.program.strided import Ints, normalise
 from compiler.units import element_bytes
 
 # Pairs of boxes that are compared in one go.
 _PAIRS: Final = 1 << 18
-ShapeColumns = tuple[tuple[Ints, Ints, Ints, Ints, Ints], Ints, Ints]
-
-
-def shape_columns(shapes: Shapes) -> ShapeColumns:
-    """Shapes as the columns that machine code reads (`judge.py`)."""
-    dims = (shapes.counts > 1).sum(axis=1).astype(np.int64)
-    reaches = shapes.runs + ((shapes.counts - 1) * shapes.strides).sum(axis=1)
-    rows = shapes.counts.prod(axis=1).astype(np.int64)
-    columns = dims, shapes.runs.astype(np.int64), reaches, rows, shapes.is_nested.astype(np.int64)
-    return columns, np.ascontiguousarray(shapes.counts), np.ascontiguousarray(shapes.strides)
-
-
-def joined(*parts: Shapes) -> Shapes:
-    """Several shapes, one after another."""
-    axes = max(part.counts.shape[1] for part in parts)
-
-    def wide(rows: Ints, fill: int) -> Ints:
-        return np.concatenate([rows, np.full((len(rows), axes - rows.shape[1]), fill)], axis=1)
-
-    return Shapes(
-        counts=np.concatenate([wide(part.counts, 1) for part in parts]),
-        strides=np.concatenate([wide(part.strides, 0) for part in parts]),
-        runs=np.concatenate([part.runs for part in parts]),
-        is_nested=np.concatenate([part.is_nested for part in parts]),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -177,7 +154,7 @@ class DramProof:
         def look(lows: Ints, its: Ints, put: int) -> Ints:
             memories = np.zeros(len(lows), dtype=np.int64)
             begins, words = np.array([begin]), np.array([word])
-            seen: Ints = touch(lows, its, memories, begins, words, written, none, columns, counts, strides, put)
+            seen: Ints = touch_all(lows, its, memories, begins, words, written, none, columns, counts, strides, put)
             return seen
 
         greatest = look(writes.lows[rows], rows, WRITTEN) & 3
@@ -205,7 +182,7 @@ class DramProof:
     def _meet(self, some: Ints, others: Ints) -> Ints:
         lows = self._writes.lows
         columns, counts, strides = self._columns
-        found: Ints = meet(lows[some], some, lows[others], others, columns, counts, strides)
+        found: Ints = which_meet(lows[some], some, lows[others], others, columns, counts, strides)
         return found
 
     def _twice(self, area: int, statement: int, other: int | None) -> ProgramError:
@@ -256,3 +233,83 @@ def _elements(region: Region) -> tuple[int, Shapes]:
 
 def _incomplete(region: Region) -> ProgramError:
     return ProgramError(f"region {region.name!r} is not written completely", violation="incomplete")
+
+
+@compiled()
+def _latest_tile(
+    low: int, shape: int, piece: int, pieces: Any, tiles: Any, shapes: Any, counts: Any, strides: Any
+) -> Any:
+    """The iteration of the last tile of a piece whose bytes meet a window, which those of all its tiles meet together.
+
+    The last row of the shapes is scratch.
+    """
+    lows, piece_shapes, _, origins, _, _ = pieces
+    slopes, spans, axes, leaps = tiles
+    dims, runs, reaches, rows, nested = shapes
+    scratch, of = len(dims) - 1, piece_shapes[piece]
+    dims[scratch], runs[scratch], nested[scratch] = dims[of], runs[of], 1
+    for axis in range(dims[of]):
+        counts[scratch, axis], strides[scratch, axis] = counts[of, axis], strides[of, axis]
+    # where all places are 0
+    at, iteration = lows[piece], origins[piece]
+    for counter in range(spans.shape[1]):
+        at -= min(0, slopes[piece, counter] * (spans[piece, counter] - 1))
+    for counter in range(spans.shape[1]):
+        axis, span, slope = axes[piece, counter], spans[piece, counter], slopes[piece, counter]
+        if axis == NONE:
+            continue
+        least, most = 0, span - 1
+        while least < most:
+            middle = (least + most + 1) >> 1
+            counts[scratch, axis] = span - middle
+            start = at + min(middle * slope, (span - 1) * slope)
+            for inner in range(counter + 1, spans.shape[1]):
+                start += min(0, slopes[piece, inner] * (spans[piece, inner] - 1))
+            reaches[scratch], rows[scratch] = runs[scratch], 1
+            for its in range(dims[scratch]):
+                reaches[scratch] += (counts[scratch, its] - 1) * strides[scratch, its]
+                rows[scratch] *= counts[scratch, its]
+            if meet(low, shape, start, scratch, shapes, counts, strides):
+                least = middle
+            else:
+                most = middle - 1
+        counts[scratch, axis] = 1
+        at += least * slope
+        iteration += least * leaps[piece, counter]
+    return iteration
+
+
+@compiled()
+def is_late(
+    low: int,
+    shape: int,
+    piece: int,
+    bound: int,
+    pieces: Any,
+    tiles: Any,
+    order: Any,
+    origins: Any,
+    runs: Any,
+    shapes: Any,
+    counts: Any,
+    strides: Any,
+) -> Any:
+    """True if a tile of a piece whose command's number is beyond `bound` meets a window."""
+    lows, piece_shapes, owners, _, befores, parts = pieces
+    if not meet(low, shape, lows[piece], piece_shapes[piece], shapes, counts, strides):
+        return False
+    iteration = _latest_tile(low, shape, piece, pieces, tiles, shapes, counts, strides)
+    run_offsets, firsts, steps, run_counts, moduli = runs
+    number = befores[piece] + number_at(
+        iteration,
+        owners[piece],
+        parts[piece],
+        order,
+        origins,
+        run_offsets,
+        firsts,
+        steps,
+        run_counts,
+        moduli,
+    )
+    return number > bound

@@ -2,16 +2,99 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from compiler.machine_code import compiled
 from compiler.program.loops.form import owners_of, slots_of
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.judge import numbers_at
 from compiler.program.loops.loops import LoopedProgram
 from compiler.program.strided import Ints
 
 # A counter of one value leads nowhere, however many tiles a loop has.
 _APART = 1 << 62
+
+
+@compiled()
+def _tiles_before(
+    statement: int,
+    left: int,
+    is_included: bool,
+    run_offsets: Any,
+    firsts: Any,
+    steps: Any,
+    run_counts: Any,
+    moduli: Any,
+) -> Any:
+    """How many tiles of a statement come before the tile of a number (or up to it)."""
+    inner = 1
+    for run in range(run_offsets[statement], run_offsets[statement + 1]):
+        inner *= run_counts[run]
+    found = 0
+    for run in range(run_offsets[statement], run_offsets[statement + 1]):
+        inner //= run_counts[run]
+        value = left // moduli[run]
+        left -= value * moduli[run]
+        if value < firsts[run]:
+            return found
+        place = (value - firsts[run]) // steps[run]
+        if place >= run_counts[run]:
+            return found + run_counts[run] * inner
+        found += place * inner
+        if firsts[run] + place * steps[run] != value:
+            return found + inner
+    if left < 0:
+        return found
+    return found + 1 if left > 0 or is_included else found
+
+
+@compiled()
+def number_at(
+    iteration: int,
+    statement: int,
+    part: int,
+    order: Any,
+    origins: Any,
+    run_offsets: Any,
+    firsts: Any,
+    steps: Any,
+    run_counts: Any,
+    moduli: Any,
+) -> Any:
+    """How many commands the statements of a part, those of one engine and nest, make up to a position."""
+    loop_offsets, loops, single_offsets, singles, single_iterations = order
+    low, high = single_offsets[part], single_offsets[part + 1]
+    while low < high:
+        middle = (low + high) >> 1
+        at = single_iterations[middle]
+        if at < iteration or (at == iteration and singles[middle] <= statement):
+            low = middle + 1
+        else:
+            high = middle
+    found = low - single_offsets[part]
+    for at in range(loop_offsets[part], loop_offsets[part + 1]):
+        its = loops[at]
+        left = iteration - origins[its]
+        found += _tiles_before(its, left, its <= statement, run_offsets, firsts, steps, run_counts, moduli)
+    return found
+
+
+@compiled(
+    "int64[::1](int64[::1], int64[::1], int64[::1], UniTuple(int64[::1], 5), int64[::1], UniTuple(int64[::1], 5))"
+)
+def numbers_at(iterations: Any, its: Any, parts: Any, order: Any, origins: Any, runs: Any) -> Any:
+    """For positions (iteration, statement) how many commands the statements of a part make up to each.
+
+    order, runs: columns of `Positions`.
+    """
+    run_offsets, firsts, steps, run_counts, moduli = runs
+    found = np.zeros(len(its), dtype=np.int64)
+    for row in range(len(its)):
+        found[row] = number_at(
+            iterations[row], its[row], parts[row], order, origins, run_offsets, firsts, steps, run_counts, moduli
+        )
+    return found
 
 
 class Positions:

@@ -19,7 +19,6 @@ import numpy as np
 from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
 from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, check_fields
-from compiler.program.loops import judge
 from compiler.program.loops.chip_order import Order
 from compiler.program.loops.dram_order import DramProof, writes_of
 from compiler.program.loops.form import check_loops
@@ -85,5 +84,5 @@ def prove(looped: LoopedProgram, limits: ProgramLimits = DEFAULT_LIMITS, shared:
         touched_bytes=int(touched),
         iterations=order.iterations,
         jumped=order.jumped,
-        judged=int(order.report[judge.JUDGED]),
+        judged=order.judged,
     )

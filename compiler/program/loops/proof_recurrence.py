@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.program.loops.judge import LONG_AGO
+from compiler.program.loops.history import LONG_AGO
 from compiler.program.strided import Flags, Ints
 
 

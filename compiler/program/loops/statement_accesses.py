@@ -4,9 +4,9 @@ Fields of a statement are sums over counters, so what holds of a number at the t
 holds in between. `check` judges each statement at its first tile, at the next one along each counter, and where each
 of its addresses and starts is least and greatest: these are real commands, so whatever is refused there is refused
 rightly. That the others need no look has to be shown: boxes that calls need keep their distance from those that are
-bound (no tensor's end cuts them at some tiles only), addresses move by whole elements, no access goes from one region
-to another, and operands lie where results do at all tiles or at none. Statements of which this does not show are
-judged at all their tiles; lowering makes none.
+bound, as no tensor's end cuts them at some tiles only (`call_boxes.py`), addresses move by whole elements, no access
+goes from one region to another, and operands lie where results do at all tiles or at none. Statements of which this
+does not show are judged at all their tiles; lowering makes none.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 
 from compiler.address.table import ENTRY_BYTES
-from compiler.machine_code import compiled
 from compiler.program.accesses import Accesses, Areas, Kind
 from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_call
+from compiler.program.loops.call_boxes import uneven_calls
+from compiler.program.loops.changing_fields import extreme_tiles, fields_of
 from compiler.program.loops.form import owners_of, slots_of
 from compiler.program.loops.instances import Instances, Window
-from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START, LoopedProgram
+from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, LoopedProgram
+from compiler.program.loops.shapes import over_tiles, shapes_of
 from compiler.program.program import ADDRESSES, OUTPUT, Program
 from compiler.program.strided import FAR, Flags, Ints, distinct
 from compiler.program.verify import CheckedProgram, check
@@ -70,74 +72,6 @@ class StatementAccesses:
         return float((np.prod(self.counts.astype(np.float64), axis=1) * self.tiles).sum())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fields:
-    """One row per statement and field that changes: by how much per place of each run, and its ring (modulus 1: none).
-
-    `turns` and `turn_slopes` are in places.
-    """
-
-    keys: Ints
-    statements: Ints
-    fields: Ints
-    slopes: Ints
-    moduli: Ints
-    sizes: Ints
-    turns: Ints
-    turn_slopes: Ints
-
-    def rows(self, statements: Ints, fields: Ints) -> Ints:
-        """The rows of fields of statements, -1 where a field does not change."""
-        if not len(self.keys):
-            return np.full(len(statements), -1)
-        wanted = statements << 32 | fields
-        found = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where(self.keys[found] == wanted, found, -1)
-
-    def offsets(self, rows: Ints, places: Ints) -> Ints:
-        """What the rings of some rows add at places, one per row; nothing for row -1."""
-        if not len(self.keys):
-            return np.zeros(len(rows), dtype=np.int64)
-        turns = self.turns[rows] + (self.turn_slopes[rows] * places).sum(axis=1)
-        return np.where(rows >= 0, self.sizes[rows] * (turns % self.moduli[rows]), 0)
-
-
-def fields_of(looped: LoopedProgram, width: int) -> Fields:
-    """The fields that change, over so many counters."""
-    loops = looped.loops
-    owners, of_rings = owners_of(loops.term_offsets), owners_of(loops.ring_offsets)
-    terms, rings = loops.terms, loops.rings
-    by_term = owners << 32 | terms["field"].astype(np.int64)
-    by_ring = of_rings << 32 | rings["field"].astype(np.int64)
-    keys, rows = np.unique(np.concatenate([by_term, by_ring]), return_inverse=True)
-    slopes, turn_slopes = (np.zeros((len(keys), width), dtype=np.int64) for _ in range(2))
-    np.add.at(slopes, (rows[: len(terms)], terms["counter"]), terms["coefficient"])
-    moduli = np.ones(len(keys), dtype=np.int64)
-    sizes, turns = (np.zeros(len(keys), dtype=np.int64) for _ in range(2))
-    its = rows[len(terms) :]
-    moduli[its], sizes[its], turns[its] = rings["modulus"], rings["size"], rings["base"]
-    run_owners, run_slots = owners_of(loops.run_offsets), slots_of(loops.run_offsets)
-    all_firsts = np.zeros((len(loops.statements), width), dtype=np.int64)
-    all_steps = np.ones_like(all_firsts)
-    all_firsts[run_owners, run_slots], all_steps[run_owners, run_slots] = loops.runs["first"], loops.runs["step"]
-    firsts, steps = all_firsts[of_rings], all_steps[of_rings]
-    coefficients = rings["coefficients"][:, :width]
-    turns[its] += (coefficients * firsts).sum(axis=1)
-    # less than the modulus, so that sums over places stay small
-    turns %= moduli
-    turn_slopes[its] = (coefficients * steps) % rings["modulus"][:, None]
-    return Fields(
-        keys=keys,
-        statements=keys >> 32,
-        fields=keys & 0xFFFFFFFF,
-        slopes=slopes,
-        moduli=moduli,
-        sizes=sizes,
-        turns=turns,
-        turn_slopes=turn_slopes,
-    )
-
-
 def accesses_of_statements(
     looped: LoopedProgram, instances: Instances, limits: ProgramLimits, shared: Engines
 ) -> StatementAccesses:
@@ -178,7 +112,7 @@ class _Statements:
         if len(loop):
             self._follow(window, accesses, (starts, sizes), of_fields, bases, slopes, least, most)
             self._look_at_ends(accesses, rows, of_fields, bases, slopes, least, most)
-            self.apart |= _uneven(self, checked, window)
+            self.apart |= uneven_calls(self.fields, self.tile_counts, checked, window)
             self._alignment()
             self._regions(accesses, rows, of_fields, slopes, checked.areas)
             self._in_place(accesses, rows, of_fields, bases, slopes)
@@ -501,212 +435,3 @@ def _most_element_bytes(program: Program, table: int, operand: int) -> int:
     found = unit.operands[operand]
     assert found is not None
     return element_bytes(found.stored_dtype)
-
-
-# --- boxes of calls ---------------------------------------------------------------------------------------------------
-
-
-def _uneven(statements: _Statements, checked: CheckedProgram, window: Window) -> Flags:
-    """Statements whose calls may need, or find bound, boxes that do not move evenly over the tiles."""
-    program, fields, width = checked.program, statements.fields, statements.width
-    result = np.zeros(statements.count, dtype=np.bool_)
-    part = (fields.fields - BINDING_ADDRESS) % BINDING_FIELDS
-    of_box = (fields.fields >= ENTRY_START) & ((fields.fields < BINDING_ADDRESS) | (part > 0))
-    result[fields.statements[of_box & (fields.sizes != 0)]] = True
-    chosen = np.unique(fields.statements[of_box])
-    if not len(chosen):
-        return result
-    calls = program.calls[program.commands["call"][: len(window)]]
-    for table in np.unique(calls["table"][chosen]).tolist():
-        its = chosen[calls["table"][chosen] == table]
-        _uneven_calls(statements, checked, window, table, its, result)
-    assert width
-    return result
-
-
-def _uneven_calls(
-    statements: _Statements, checked: CheckedProgram, window: Window, table: int, its: Ints, result: Flags
-) -> None:
-    """Mark those, among statements that call one table, whose boxes may not move evenly."""
-    program, fields = checked.program, statements.fields
-    geometry = checked.book.geometry(table)
-    calls = program.calls[program.commands["call"][: len(window)]]
-    entries = calls["entry"][its]
-    spans = statements.tile_counts[its] - 1
-    axes = geometry.starts.shape[2]
-    entry_slopes = np.stack([_slopes(fields, its, np.full(len(its), ENTRY_START + a)) for a in range(axes)], axis=1)
-    # by slot, statement, axis and counter: how the begins and ends of needed boxes move
-    begins = np.zeros((len(geometry.given), len(its), axes, statements.width), dtype=np.int64)
-    ends = np.zeros_like(begins)
-    begins[0] = ends[0] = entry_slopes
-    bad = np.zeros(len(its), dtype=np.bool_)
-    for slot, maps in enumerate(geometry.call.maps or (), start=1):
-        for axis, axis_map in enumerate(maps or ()):
-            if axis_map.axis is None:
-                continue
-            moves = entry_slopes[:, axis_map.axis]
-            if axis_map.is_identity:
-                begins[slot, :, axis] = ends[slot, :, axis] = moves
-                continue
-            bad |= (moves * axis_map.scale % axis_map.divisor != 0).any(axis=1)
-            moves = moves * axis_map.scale // axis_map.divisor * axis_map.block
-            first, last = axis_map.unclipped(
-                geometry.starts[0, entries, axis_map.axis], geometry.stops[0, entries, axis_map.axis]
-            )
-            low, high = np.minimum(0, moves * spans).sum(axis=1), np.maximum(0, moves * spans).sum(axis=1)
-            extent = int(geometry.shapes[slot, axis])
-            # clipped at no tile, or at all of them
-            bad |= (first + low < 0) & (first + high > 0)
-            bad |= (last + high > extent) & (last + low < extent)
-            begins[slot, :, axis] = np.where((first + high > 0)[:, None], moves, 0)
-            ends[slot, :, axis] = np.where((last + low < extent)[:, None], moves, 0)
-        moving = begins[slot].any(axis=(1, 2)) | ends[slot].any(axis=(1, 2))
-        bad |= moving & (geometry.stops[slot, entries] <= geometry.starts[slot, entries]).any(axis=1)
-    bad |= (begins != ends).any(axis=(0, 2, 3))
-    # what is summed in parts needs other boxes than maps say: then they show at other tiles
-    of = np.full(statements.count, -1)
-    of[its] = np.arange(len(its))
-    probes = np.flatnonzero(of[window.statements] >= 0)
-    rows, places = of[window.statements[probes]], window.places[probes]
-    for moved, values in ((begins, geometry.starts), (ends, geometry.stops)):
-        expected = values[:, entries[rows]] + (moved[:, rows] * places[:, None]).sum(axis=3)
-        bad[rows[(expected != values[:, calls["entry"][probes]]).any(axis=(0, 2))]] = True
-    # what is bound begins before what is needed at all tiles, or at none; the same of their ends
-    counts = calls["count"][its].astype(np.int64)
-    owners = np.repeat(np.arange(len(its)), counts)
-    number = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    bound = program.bindings[calls["first"][its][owners] + number]
-    slots = bound["operand"].astype(np.int64) + 1
-    kept = np.flatnonzero(slots >= 0)
-    owners, number, bound, slots = owners[kept], number[kept], bound[kept], slots[kept]
-    several = np.bincount(owners * len(geometry.given) + slots, minlength=1)[owners * len(geometry.given) + slots] > 1
-    for axis in range(axes):
-        is_axis = axis < geometry.ranks[slots]
-        field = BINDING_ADDRESS + BINDING_FIELDS * number + 1 + axis
-        moves = _slopes(fields, its[owners], field)
-        start = bound["starts"][:, axis]
-        needed = begins[slots, owners, axis]
-        ahead = needed - moves
-        low = np.minimum(0, ahead * spans[owners]).sum(axis=1)
-        high = np.maximum(0, ahead * spans[owners]).sum(axis=1)
-        begin = geometry.starts[slots, entries[owners], axis] - start
-        end = geometry.stops[slots, entries[owners], axis] - start - bound["lengths"][:, axis]
-        mixed = ((begin + low < 0) & (begin + high > 0)) | ((end + low < 0) & (end + high > 0))
-        # begins and ends follow the same of the two, else lengths change
-        follows_need = begin + high > 0, end + low < 0
-        mixed |= (ahead != 0).any(axis=1) & (follows_need[0] != follows_need[1])
-        mixed |= several & (ahead != 0).any(axis=1) & ~follows_need[0]
-        bad[owners[mixed & is_axis]] = True
-    result[its[bad]] = True
-
-
-def _slopes(fields: Fields, statements: Ints, names: Ints) -> Ints:
-    rows = fields.rows(statements, names)
-    found: Ints = np.where(rows[:, None] >= 0, fields.slopes[rows], 0)
-    return found
-
-
-# --- shapes over tiles ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shapes:
-    """Sets of bytes: positions along strides, by falling stride, each a run of bytes.
-
-    `counts`, `strides`: (rows, axes), 1 and 0 for axes that are not used. `is_nested`: no position lies within reach of
-    those before it.
-    """
-
-    counts: Ints
-    strides: Ints
-    runs: Ints
-    is_nested: Flags
-
-
-def shapes_of(counts: Ints, strides: Ints) -> Shapes:
-    """The shapes of accesses in normal form."""
-    runs = np.where(strides == 1, counts, 1).prod(axis=1)
-    is_axis = (counts > 1) & (strides > 1)
-    counts, strides = np.where(is_axis, counts, 1), np.where(is_axis, strides, 0)
-    order = np.argsort(-strides, axis=1, kind="stable")
-    counts, strides = np.take_along_axis(counts, order, 1), np.take_along_axis(strides, order, 1)
-    used = int((counts > 1).any(axis=0).sum())
-    return _nest(counts[:, :used], strides[:, :used], runs)
-
-
-def over_tiles(shapes: Shapes, tiles: Ints, slopes: Ints) -> tuple[Shapes, Ints]:
-    """Shapes with their tiles, so many along each counter, as further axes; which axis each counter is, or -1.
-
-    A counter that moves nothing is none, and what it repeats does not nest.
-    """
-    repeats = ((tiles > 1) & (slopes == 0)).any(axis=1)
-    spread = np.where(slopes != 0, tiles, 1)
-    counts = np.concatenate([shapes.counts, spread], axis=1)
-    strides = np.concatenate([shapes.strides, np.where(spread > 1, np.abs(slopes), 0)], axis=1)
-    order = np.argsort(-strides, axis=1, kind="stable")
-    axes = np.argsort(order, axis=1, kind="stable")[:, shapes.counts.shape[1] :]
-    found = _nest(np.take_along_axis(counts, order, 1), np.take_along_axis(strides, order, 1), shapes.runs)
-    found = replace(found, is_nested=found.is_nested & ~repeats)
-    return found, np.where(spread > 1, axes, -1)
-
-
-def _nest(counts: Ints, strides: Ints, runs: Ints) -> Shapes:
-    reach, is_nested = runs.copy(), np.ones(len(runs), dtype=np.bool_)
-    for axis in range(counts.shape[1] - 1, -1, -1):
-        is_nested &= (counts[:, axis] == 1) | (strides[:, axis] >= reach)
-        reach = reach + (counts[:, axis] - 1) * strides[:, axis]
-    return Shapes(counts=counts, strides=strides, runs=runs, is_nested=is_nested)
-
-
-@compiled("int64[:, ::1](int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1])")
-def extreme_tiles(slopes: Any, moduli: Any, sizes: Any, turns: Any, turn_slopes: Any, counts: Any) -> Any:
-    """The places at which Σ slope·p + size·((turn + Σ turn slope·p) mod modulus) is least and greatest, two by two.
-
-    Places whose difference is a multiple of the ring's period have equal rings: of those the first or the last is an
-    end. counts: how many places there are along each counter.
-    """
-    items, width = slopes.shape
-    found = np.zeros((2 * items, width), dtype=np.int64)
-    heads, looked = np.zeros(width, dtype=np.int64), np.zeros(width, dtype=np.int64)
-    at = np.zeros(width, dtype=np.int64)
-    for item in range(items):
-        modulus = moduli[item]
-        for counter in range(width):
-            count = counts[item, counter]
-            period, rest = modulus, turn_slopes[item, counter]
-            one, other = modulus, rest
-            while other:
-                one, other = other, one % other
-            period = modulus // one
-            heads[counter] = min(period, count)
-            looked[counter] = min(2 * period, count)
-            if period == 1 and slopes[item, counter] == 0:
-                looked[counter] = 1
-            at[counter] = 0
-        least = greatest = 0
-        is_first, counter = True, 0
-        while counter >= 0:
-            value, turn = 0, turns[item]
-            for its in range(width):
-                place = at[its] if at[its] < heads[its] else counts[item, its] - looked[its] + at[its]
-                value += slopes[item, its] * place
-                turn += turn_slopes[item, its] * place
-            value += sizes[item] * (turn % modulus)
-            if is_first or value < least:
-                least = value
-                for its in range(width):
-                    place = at[its] if at[its] < heads[its] else counts[item, its] - looked[its] + at[its]
-                    found[2 * item, its] = place
-            if is_first or value > greatest:
-                greatest = value
-                for its in range(width):
-                    place = at[its] if at[its] < heads[its] else counts[item, its] - looked[its] + at[its]
-                    found[2 * item + 1, its] = place
-            is_first = False
-            counter = width - 1
-            while counter >= 0 and at[counter] + 1 == looked[counter]:
-                at[counter] = 0
-                counter -= 1
-            if counter >= 0:
-                at[counter] += 1
-    return found
