@@ -45,7 +45,7 @@ class FlatLowering(GroupLowering):
         for step, op in enumerate(self.geometry.ops):
             name = op.output
             found.append(self.step(f"begin {name}", op, partial(self._begin, op)))
-            found.append(self.step(f"lasting weights of {name}", op, partial(self.weights.bring_lasting, step)))
+            found.append(self.lasting_weights(step, op))
             if self.group.input_parts > 1 and op is self.geometry.product:
                 sums = self._shared_sums if self.shares_sums else self._sums
                 found.append(self.step(f"sum up {name}", op, partial(sums, step, op)))

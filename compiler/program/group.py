@@ -132,14 +132,19 @@ class GroupLowering(SharedLowering):
             *(self.step(f"keep {name}", op, self.each(partial(self.keep, name))) for name, op in reads),
         )
 
-    def step(self, name: str, op: OpFacts, emit: Callable[[At], None]) -> Step:
+    def step(self, name: str, op: OpFacts, emit: Callable[[At], None], *, brings_lasting: bool = False) -> Step:
         """A step of an iteration whose commands belong to an op."""
 
         def its(at: At) -> None:
             self.emitter.step = self.step_of[op.index]
             emit(at)
 
-        return Step(name=name, emit=its)
+        return Step(name=name, emit=its, brings_lasting=brings_lasting)
+
+    def lasting_weights(self, step: int, op: OpFacts) -> Step:
+        """The step that brings the weights of an op that several rounds find in place."""
+        bring = partial(self.weights.bring_lasting, step)
+        return self.step(f"lasting weights of {op.output}", op, bring, brings_lasting=True)
 
     def each(self, emit: Callable[[int, Index], None]) -> Callable[[At], None]:
         """What is done for each unit and its tile of a round."""

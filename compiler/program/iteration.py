@@ -18,10 +18,14 @@ At = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Step:
-    """Something that is done once in each iteration: what, and the function that emits it."""
+    """Something that is done once in each iteration: what, and the function that emits it.
+
+    `brings_lasting`: it brings what several rounds find in place, so that some iterations do nothing.
+    """
 
     name: str
     emit: Callable[[At], None]
+    brings_lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -51,7 +51,7 @@ class NestedLowering(NestedMemory):
             without = {*self.group.reduced, *self.gathered}
             reads = (read for read in self.geometry.first_readers.get(op.index, ()) if read not in without)
             found += [self.step(f"fill {read}", op, partial(self._fill_input, read, op)) for read in reads]
-            found.append(self.step(f"lasting weights of {name}", op, partial(self.weights.bring_lasting, step)))
+            found.append(self.lasting_weights(step, op))
             if is_parted:
                 found.append(self.step(f"sum up {name}", op, partial(self._sums, step, op)))
             else:

@@ -109,9 +109,7 @@ class StagedLowering(StageMemory):
                 self.step(f"begin {op.output}", op, self.each(partial(self._begin_result, ops[-1], op)))
                 for op in self._results(stage, ops)
             ]
-            for step, op in zip(stage.steps, ops, strict=True):
-                lasts = self.step(f"lasting weights of {op.output}", op, partial(self.weights.bring_lasting, step))
-                found.append(lasts)
+            found += [self.lasting_weights(step, op) for step, op in zip(stage.steps, ops, strict=True)]
             if self.group.stays_together(stage.steps):
                 tables = partial(self._tables, number, stage.steps[0])
                 found.append(self.step(f"address tables of {ops[0].output}", ops[0], tables))

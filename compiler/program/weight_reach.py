@@ -1,8 +1,8 @@
 """For how long weights that wait in a memory last there: for all rounds, a slice of the channels, or a round (SCHED-1).
 
-A memory has a few slots for an op's weights. They come when a loop begins, the outermost of which everything that is
-needed in one pass has a slot: resident ones before the first round, others at the first round of each slice of the
-channels that lies outermost, or at each round. Where not even a round's have slots, they pass, and come with every use.
+A memory has a few slots for an op's weights. Three loops are tried, outermost first: all rounds (resident weights),
+the rounds of one outermost slice of the channels, a single round. Weights come when a pass of the first loop begins
+in which all that one pass needs has a slot. Where not even one round's weights have slots, they come with every use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 # A unit and its core.
 Core = tuple[int, int]
-# What a slot holds: of a step's weights what a range of channels, and of what is summed over, needs.
+# What a slot holds: the weights of a step for a range of channels and a range of what is summed over (None: all of it).
 Content = tuple[int, tuple[int, int], tuple[int, int] | None]
 # A round, who needs weights in it, and which.
 Use = tuple[int, Core, Content]

@@ -120,8 +120,8 @@ def _spaces(nest: int, group: OrderedGroup, spaces: list[Any]) -> dict[Space | N
     found: dict[Space | None, int] = {}
     if any(statement.space is None for statement in group.statements):
         found[None] = len(spaces)
-        # in the first of all iterations
-        spaces.append((nest, 0, -max(0, *stages, 0), _padded((), 1), _padded((), 0)))
+        # no later than the first iteration of what loops
+        spaces.append((nest, 0, -max([0, *stages]), _padded((), 1), _padded((), 0)))
     for space in dict.fromkeys(statement.space for statement in group.statements):
         if space is None:
             continue
@@ -176,7 +176,7 @@ def _rings(statement: Statement) -> list[tuple[Any, ...]]:
         if size and any(turning):
             base, coefficients = 0, []
             for run, turns in zip(statement.runs, turning, strict=True):
-                # a place is (value - first) / step; only of whole turns parity counts
+                # the place is (value - first) / step; steps of runs that turn are odd, so its parity is value - first's
                 coefficients.append(int(turns))
                 base -= run.first if turns else 0
             found.append((field, 2, size, base % 2, _padded(tuple(coefficients), 0)))

@@ -12,6 +12,8 @@ from compiler.program.iteration import PERIOD_MAX
 
 # The periods of a run: more is listed value by value.
 PERIODS: Final = tuple(range(1, PERIOD_MAX + 1))
+# What stays the same beyond the last value: smaller than any position.
+_BEYOND: Final = -(1 << 40)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,12 +33,10 @@ class Columns:
         return Columns(even=even, same=same)
 
     def part(self, first: int, count: int) -> Columns:
-        """Those of some values; beyond the last they are like no other."""
-        missing = max(0, first + count - len(self.same))
-        even = np.pad(self.even, ((0, missing), (0, 0)))[first : first + count]
-        return Columns(
-            even, np.pad(self.same, ((0, missing), (0, 0)), constant_values=-(1 << 40))[first : first + count]
-        )
+        """The columns of `count` values from `first` on; those beyond the last value are like each other only."""
+        its, missing = slice(first, first + count), ((0, max(0, first + count - len(self.same))), (0, 0))
+        same = np.pad(self.same, missing, constant_values=_BEYOND)
+        return Columns(even=np.pad(self.even, missing)[its], same=same[its])
 
 
 class Run(NamedTuple):

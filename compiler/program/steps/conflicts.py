@@ -85,14 +85,14 @@ def distances_of(groups: Sequence[Cells], regions: Sequence[tuple[int, int]]) ->
         names, first, number = np.unique(mine["node"], return_index=True, return_inverse=True)
         order = np.argsort(first)
         local = np.argsort(order)[number].ravel()
-        firsts, groups = (mine["address"] - low) // word, group_of[names[order]]
+        firsts, its_groups = (mine["address"] - low) // word, group_of[names[order]]
         given = (local, mine["iteration"], mine["is_write"], firsts, mine["counts"], mine["strides"])
         columns: list[Any] = [np.ascontiguousarray(its) for its in given]
-        key = b"".join(its.tobytes() for its in (*columns, groups)) + f"{word} {size}".encode()
+        key = b"".join(its.tobytes() for its in (*columns, its_groups)) + f"{word} {size}".encode()
         found_here = known.get(key)
         if found_here is None:
             found_here = np.full((len(names), len(names)), _NO_DISTANCE, dtype=np.int64)
-            meet(*columns, word, size, groups, last_iterations, found_here)
+            meet(*columns, word, size, its_groups, last_iterations, found_here)
             known[key] = found_here
         here = np.ix_(names[order], names[order])
         distances[here] = np.minimum(distances[here], found_here)

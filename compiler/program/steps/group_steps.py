@@ -37,12 +37,16 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tiles:
-    """A unit's tiles: by axis the first number in the walk, how many, how many rounds apart; the round of the first."""
+    """A unit's tiles: by axis the first number in the walk, how many, how many rounds apart; the round of the first.
+
+    `are_rounds`: the one counter is that of rounds, whatever tiles the unit has in them.
+    """
 
     firsts: Numbers
     counts: Numbers
     strides: Numbers
     base: int
+    are_rounds: bool = False
 
 
 class GroupSteps:
@@ -109,7 +113,7 @@ class GroupSteps:
     def _is_once(self, step: int) -> bool:
         """True for weights that are brought in the first of several rounds and stay."""
         placed = self._placed[step]
-        if not placed.step.name.startswith("lasting") or len(self._rounds) == 1 or not self._emitted(step, (0,)):
+        if not placed.step.brings_lasting or len(self._rounds) == 1 or not self._emitted(step, (0,)):
             return False
         return not any(self._emitted(step, (number,)) for number in self._some_rounds if number)
 
@@ -128,7 +132,7 @@ class GroupSteps:
         found = self._runs.get(unit)
         if found is None:
             tiles = self._units[unit]
-            axes = self._axes if len(tiles.counts) == len(self._axes) else [_apart(len(self._rounds))]
+            axes = [_apart(len(self._rounds))] if tiles.are_rounds else self._axes
             cuts = zip(axes, tiles.firsts, tiles.counts, strict=True)
             found = self._runs[unit] = [runs_of(columns.part(first, count)) for columns, first, count in cuts]
         return found
@@ -224,7 +228,8 @@ def _tiles_of(lowering: GroupLowering) -> dict[int, _Tiles]:
     for unit in sorted(rounds):
         even = _even(np.array(rounds[unit]), np.array(numbers[unit]).reshape(len(rounds[unit]), -1))
         if even is None:
-            return {unit: _Tiles((0,), (len(lowering.rounds),), (1,), 0) for unit in sorted(rounds)}
+            its = _Tiles((0,), (len(lowering.rounds),), (1,), 0, are_rounds=True)
+            return dict.fromkeys(sorted(rounds), its)
         found[unit] = even
     counts = tuple(max(each) for each in zip(*(tiles.counts for tiles in found.values()), strict=True))
     largest = next((tiles for tiles in found.values() if tiles.counts == counts), None)

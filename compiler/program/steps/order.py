@@ -74,8 +74,10 @@ def _moved(phases: dict[Node, float], distances: Distances) -> dict[Node, float]
     while is_moving:
         is_moving = False
         for before, after, distance in rules:
-            # in one iteration commands of one step stand in the order of the step
-            least = found[before] - distance + (_BEHIND if distance or before.step != after.step else 0.0)
-            if found[after] < least - _BEHIND / 4:
+            # commands of one step and one tile may share a phase: they stand in the order of the step
+            gap = _BEHIND if distance or before.step != after.step else 0.0
+            least = found[before] - distance + gap
+            # phases that are equal but for rounding would stand in the wrong order: only a gap leaves room for it
+            if found[after] < least - gap / 4:
                 found[after], is_moving = least, True
     return found

@@ -21,8 +21,8 @@ from compiler.program.steps.conflicts import Distances, Node
 from compiler.program.timing.demands import demands_of
 from compiler.program.timing.timeline import timeline_under, to_the_end
 
-# How many commands are simulated; of iterations at least so many, if there are as many.
-_COMMANDS_MAX: Final = 4096
+# The simulation ends with the first iteration after which it has had at least so many commands and iterations.
+_COMMANDS_MIN: Final = 4096
 _ITERATIONS_MIN: Final = 16
 
 
@@ -42,7 +42,7 @@ def first_iterations(group: int, steps: Steps) -> FirstIterations:
     nodes: list[Node] = []
     numbers: list[int] = []
     iteration = -1
-    while iteration < steps.iterations and (iteration < _ITERATIONS_MIN or len(actions) < _COMMANDS_MAX):
+    while iteration < steps.iterations and (iteration < _ITERATIONS_MIN or len(actions) < _COMMANDS_MIN):
         for step, is_once in enumerate(steps.once):
             if is_once == (iteration < 0):
                 for action in steps.at(step, iteration):

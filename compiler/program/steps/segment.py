@@ -14,6 +14,7 @@ from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Program, Resident, Role, Rows, Step
 from compiler.program.residents import place_residents, resident_parts
 from compiler.program.segment import PlannedGroup, lowering_of
+from compiler.program.steps.action import Call, Copy, Numbers
 from compiler.program.steps.assemble import Assembled, OrderedGroup, assemble
 from compiler.program.steps.cells import Cells
 from compiler.program.steps.conflicts import Distances, Node, distances_of
@@ -43,7 +44,7 @@ class SegmentSteps:
         decoders: Decoders | None = None,
         address_tables: AddressTables | None = None,
     ) -> None:
-        """As `lower_segment` takes them."""
+        """The arguments of `lower_segment`."""
         self._machine: Machine = machine_of(profile)
         self._profile, self._name = profile, name
         ops = sorted(op for group in groups for op in group.ops)
@@ -66,14 +67,14 @@ class SegmentSteps:
             group = group_of(GroupGeometry(facts, planned.ops), beside, planned.tiling)
             self.groups.append(GroupSteps(lowering_of(context, group, numbers, {}), recorder))
 
-    def rows(self, actions: Sequence[tuple[object, tuple[int, ...]]]) -> CommandRows:
+    def rows(self, actions: Sequence[tuple[Copy | Call, Numbers]]) -> CommandRows:
         """The rows of what has these keys and numbers."""
 
-        def entry_of(table: int, box: tuple[tuple[int, int], ...], rest: tuple[int, ...]) -> int:
+        def entry_of(table: int, box: tuple[tuple[int, int], ...], rest: Numbers) -> int:
             start, stop, begins, ends = rest
             return self._context.entry(table, box, (start, stop), begins=bool(begins), ends=bool(ends))
 
-        return rows_of(actions, entry_of)  # type: ignore[arg-type]
+        return rows_of(actions, entry_of)
 
     def program(self, rows: CommandRows, offsets: Rows, waits: Rows) -> Program:
         """A program of these rows."""

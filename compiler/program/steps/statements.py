@@ -243,7 +243,11 @@ def _change_of_two(
             both = cell({counter: runs[counter].last, turning: runs[turning].values[1]})
             if len(both.numbers) != len(begin):
                 return None
-            if both.numbers[number] == b + changes[turning].up[number] - other[number]:
+            # where both turn, the second turn takes back the first
+            turned = b + changes[turning].up[number] - other[number]
+            if both.numbers[number] not in (turned, turned + 2 * other[number]):
+                return None
+            if both.numbers[number] == turned:
                 step -= other[number]
         up.append(step)
         turns.append(b - a != step)
