@@ -163,7 +163,7 @@ class PassingWeights(WeightBoxes):
         if self._rings is None:
             space, cores = self.lowering.twins(level), self.lowering.units * self.lowering.configuration.cores
             found, room, end = {}, space.left_bytes, 0
-            for step, weights in enumerate(self.group.weights):
+            for step in range(len(self._constants)):
                 if not (self._passes_spare(step, 0, cores) or self._passes_spare(step, 0, 1)):
                     continue
                 offsets: dict[int, tuple[int, int]] = {}
@@ -179,33 +179,44 @@ class PassingWeights(WeightBoxes):
                 first = ceil_div(end, largest) % count
                 found[step] = _Ring(largest, count, first, offsets)
                 if self._constants[step]:
-                    end = (first + weights.slices * self._channel_pieces(step)) % count * largest
+                    end = (first + self._uses_in_a_round(step)) % count * largest
             self._rings = found
         return self._rings
 
     def _most_that_passes(self, step: int) -> list[tuple[Operand, int]]:
         """An op's weights and address tables, with the bytes of each that come at once."""
-        op, found = self.group.geometry.ops[step], [(o, self._bytes_of(o, self._shape(o))) for o in self._tables[step]]
-        low, high = self.slices(
-            step, (0, ceil_div(self._channels_of(op), self.group.slices * self.group.channel_parts))
-        )[0]
-        extent = self.group.geometry.summed_extent
-        is_parted = self.group.input_parts > 1 and op is self.group.geometry.product
+        op, group = self.group.geometry.ops[step], self.group
+        extent = group.geometry.summed_extent
+        is_parted = group.input_parts > 1 and op is group.geometry.product
         # what is added to the sums comes with the last part of them
-        summed = (extent - ceil_div(extent, self.group.input_parts), extent) if is_parted else None
-        for operand, box in self.boxes(step, (low, high), summed):
-            found.append((operand, self._bytes_of(operand, lengths(box))))
-        return found
+        summed = (extent - ceil_div(extent, group.input_parts), extent) if is_parted else None
+        most = {operand: self._bytes_of(operand, self._shape(operand)) for operand in self._tables[step]}
+        for count in self._channels_at_once(step, op):
+            for low, high in self.slices(step, (0, count)):
+                for operand, box in self.boxes(step, (low, high), summed):
+                    most[operand] = max(most.get(operand, 0), self._bytes_of(operand, lengths(box)))
+        return list(most.items())
+
+    def _channels_at_once(self, step: int, op: OpFacts) -> set[int]:
+        """How many channels of an op are worked on together, and so cut into slices: a part, or a piece of a stage."""
+        group, stage = self.group, self.group.stage_of[step]
+        part = ceil_div(self._channels_of(op), group.slices * group.channel_parts)
+        if stage is None or op.channel_axis is None:
+            return {part}
+        piece = min(part, max(1, stage[1].extents[op.channel_axis]))
+        return {piece, min(piece, ceil_div(part, group.configuration.cores))}
 
     def _channels_of(self, op: OpFacts) -> int:
         return 1 if op.channel_axis is None else self.lowering.tensors[op.output].shape[op.channel_axis]
 
-    def _channel_pieces(self, step: int) -> int:
-        """In how many parts of its channels an op is worked on in a round: cores have their own, and so have pieces."""
-        op, stage = self.group.geometry.ops[step], self.group.stage_of[step]
+    def _uses_in_a_round(self, step: int) -> int:
+        """How often weights of an op come in a round: slice by slice of its channels, of each piece of them by itself."""
+        op, group = self.group.geometry.ops[step], self.group
+        stage, channels = group.stage_of[step], self._channels_of(op)
         if stage is None or op.channel_axis is None:
-            return self.group.channel_parts
-        return ceil_div(self._channels_of(op), max(1, stage[1].extents[op.channel_axis]))
+            return group.weights[step].slices * group.channel_parts
+        piece = max(1, stage[1].extents[op.channel_axis])
+        return sum(len(self.slices(step, (at, min(at + piece, channels)))) for at in range(0, channels, piece))
 
     def _bytes_of(self, operand: Operand, sides: tuple[int, ...]) -> int:
         return prod(sides) * self.lowering.element(operand.tensor)
