@@ -210,7 +210,7 @@ class PassingWeights(WeightBoxes):
         return 1 if op.channel_axis is None else self.lowering.tensors[op.output].shape[op.channel_axis]
 
     def _uses_in_a_round(self, step: int) -> int:
-        """How often weights of an op come in a round: slice by slice of its channels, of each piece of them by itself."""
+        """How often weights of an op come in a round: slice by slice of its channels, or of each piece of them."""
         op, group = self.group.geometry.ops[step], self.group
         stage, channels = group.stage_of[step], self._channels_of(op)
         if stage is None or op.channel_axis is None:
