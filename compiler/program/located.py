@@ -313,7 +313,7 @@ class Located(ABC):
         return tuple([number for axis, number in index.items() if axis != "C"])
 
     def _is_shared_by_slices(self, name: str) -> bool:
-        """True for a tensor of which slices of the channels, one after another, share a tile."""
+        """True if all slices of the channels use the same tile of a tensor."""
         return "C" in self.tiles.counts and not self.configuration.slices_outer and not self._follows_channels(name)
 
     def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:

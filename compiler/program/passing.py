@@ -99,7 +99,7 @@ class PassingWeights(WeightBoxes):
         return max(_LEAST_SPARE, min(largest, lowering.spare_bytes(level) // 2))
 
     def _portions(self, operand: Operand, box: Box) -> list[Box]:
-        """A box of weights in portions of which each may pass through the SRAM at once."""
+        """A box of weights cut into portions that each fit the room for what passes the SRAM."""
         level = self.unit_level
         room = 0 if level is None else max([self.lowering.spare_bytes(level), *(s.size_bytes for s in self._lines)])
         size = prod(stop - start for start, stop in box) * self.lowering.element(operand.tensor)

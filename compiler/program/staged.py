@@ -270,7 +270,7 @@ class StagedLowering(StageMemory):
             self._bring_weights(number, place, step, (*at, 0))
 
     def _weights(self, number: int, place: int, step: int, at: At) -> None:
-        """A slice of the weights of an op of which several come for a turn."""
+        """Bring the slice of an op's weights that is at hand, where several come for one turn."""
         if len(self._turns(number, at[0])[at[1]].slices[place]) > 1:
             self._bring_weights(number, place, step, at)
 

@@ -414,7 +414,7 @@ def _of_command(
 
 
 def _arrange_parts(sizes: Integers, queue: Integers, owner: Integers) -> tuple[_Arrangement, Integers]:
-    """Rows of which each command has so many, such as waits, by the command; that command too."""
+    """Arrangement of rows that belong to commands, such as waits, and the command of each row."""
     command = np.repeat(np.arange(len(sizes)), sizes)
     slot = np.arange(len(command)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return _arrange(queue[command], slot, owner[command]), command

@@ -275,7 +275,7 @@ class _Statements:
         self.apart[owners[~over_tiles(shapes, self.tile_counts[owners], slopes[its])[0].is_nested]] = True
 
     def _in_place(self, accesses: Accesses, rows: slice, of_fields: Ints, bases: Ints, slopes: Ints) -> None:
-        """Apart are calls of which an operand lies just where a result does at some tiles, but not at all."""
+        """Mark for judging at every tile the calls that work in place at some tiles but not at others."""
         owners, kinds, places = accesses.commands[rows], accesses.kinds[rows], accesses.places[rows]
         loops = self.tile_counts.prod(axis=1, dtype=np.float64) > 1
         calls = is_call(self.looped.program.commands["opcode"])[owners] & loops[owners] & ~self.apart[owners]

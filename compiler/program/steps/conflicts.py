@@ -1,9 +1,8 @@
-"""Which steps come how many iterations after which others, since they touch common bytes and one of them writes.
+"""Dependences between steps: how many iterations apart two steps touch common bytes, one of them writing.
 
-A *node* is a step of a group on an engine. Some of each group's iterations are walked through, in order, on a shadow of
-the memories that says of each word which node wrote it last, in which iteration, and when each node has read it since.
-Those left out lie inside runs, of which the first and the last values are walked through (`walked`): what meets in
-between meets there. Whether that was enough the proof of the program tells.
+A *node* is a step of a group on an engine. A shadow of the memories keeps for each word its last writer, with the
+iteration, and when each node has read it since. Not all iterations are walked through, only the first and last values
+of each run (`walked`): values in between behave as these do. The proof of the program tells whether that was enough.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def _dims_of(touch: Touch) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
 
 
 def _words_of(rows: Any) -> tuple[int, int, int]:
-    """The bytes of a word of which all that is touched are whole ones, the first byte, and how many words there are."""
+    """Word size in bytes (every touched range is a multiple of it), the first byte, and the number of words."""
     counts, strides = rows["counts"], rows["strides"]
     low = int(rows["address"].min())
     stop = int((rows["address"] + ((counts - 1) * strides).sum(axis=1)).max()) + 1
