@@ -21,13 +21,16 @@ from compiler.execution_time import StreamReport
 from compiler.fusion.groups import FusedSegment, Group
 from compiler.ops.op_facts import GraphFacts
 from compiler.profile import Profile
+from compiler.program.fields import is_call
+from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.time import LoopedTime
+from compiler.program.loops.walk import instances_of
 from compiler.program.lower import LoweredSegment
 from compiler.program.program import Level, Program
 from compiler.program.timing.energy import energy_by_level
-from compiler.program.timing.levels import gathered, moved_by
-from compiler.program.timing.stalls import stalls_of
+from compiler.program.timing.levels import gathered
+from compiler.program.timing.observed import observe
 from compiler.program.timing.ticks import Flags, Ints, seconds_of, whole_cycles
-from compiler.program.timing.timeline import Timeline
 from compiler.simulator.compare import Comparison
 from compiler.simulator.rounding_amplification import Judged, Verdict
 from compiler.simulator.value_check import CheckedGraph, ValueCheck
@@ -116,9 +119,9 @@ def execution_of(checked: CheckedGraph, images: int, profile: Profile) -> Execut
     programs: list[doc.ProgramReport] = []
     ticks: dict[str, int] = {}
     for found, lowered, chip in zip(mapped.fused.segments, checked.lowered.segments, mapped.chip_of, strict=True):
-        if lowered.timeline is not None:
-            ticks[found.segment.id] = lowered.timeline.ticks
-            programs.append(_program_report(found, lowered, chip or 0, lowered.timeline, profile))
+        if lowered.time is not None:
+            ticks[found.segment.id] = lowered.time.ticks
+            programs.append(_program_report(found, lowered, chip or 0, lowered.time, profile))
     executable = checked.executable
     return Execution(
         programs=tuple(programs),
@@ -155,22 +158,24 @@ def memory_maps(
     )
 
 
-def dram_bytes(program: Program) -> tuple[int, int, int]:
+def dram_bytes(looped: LoopedProgram) -> tuple[int, int, int]:
     """What a program's commands read from and write to the DRAM, in bytes, and what they read of address tables.
 
-    A multicast is read once.
+    A multicast is read once. All commands of a statement read of one region.
     """
-    commands = program.commands
+    program, commands, instances = looped.program, looped.program.commands, instances_of(looped.loops)
     is_dram = np.array([place.level is Level.DRAM for place in program.places], dtype=np.bool_)
-    moves = commands[(commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0)]
-    sizes = moves["run_bytes"] * moves["counts"].prod(axis=1)
+    is_move = (commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0)
+    moves = commands[is_move]
+    sizes = moves["run_bytes"] * moves["counts"].prod(axis=1) * instances[is_move]
     loads = is_dram[moves["source"]]
     of_tables = _read_tables(program, moves["source_address"]) & loads
     tables = int(sizes[of_tables].sum())
     read = int(sizes[loads & ~of_tables].sum())
     written = int((sizes * np.maximum(1, moves["targets"]))[is_dram[moves["target"]]].sum())
-    for _, place, is_result, size in gathered(program):
+    for command, place, is_result, bytes_each in gathered(program):
         if place.level is Level.DRAM:
+            size = bytes_each * int(instances[command])
             read, written = (read, written + size) if is_result else (read + size, written)
     return read, written, tables
 
@@ -186,50 +191,51 @@ def _read_tables(program: Program, addresses: Ints) -> Flags:
 
 
 def _program_report(
-    found: FusedSegment, lowered: LoweredSegment, chip: int, timeline: Timeline, profile: Profile
+    found: FusedSegment, lowered: LoweredSegment, chip: int, time: LoopedTime, profile: Profile
 ) -> doc.ProgramReport:
-    program, verified, sizes = timeline.program, lowered.verified, lowered.sizes
-    if verified is None or sizes is None:
+    program, proof, sizes = time.looped.program, lowered.proof, lowered.sizes
+    if proof is None or sizes is None:
         raise InternalError("a program without a proof", stage="describe", actual=found.segment.id)
-    read, written, tables = dram_bytes(program)
+    read, written, tables = dram_bytes(time.looped)
     costs = [group.choice.cost for group in found.groups]
     planned, estimated = sum(cost.dram_bytes for cost in costs), sum(cost.cycles for cost in costs)
-    simulated, stalls = whole_cycles(timeline.ticks), stalls_of(timeline)
-    energy = {level: pj * 1e-12 for level, pj in energy_by_level(timeline, profile).items()}
-    estimated_j, engines = sum(cost.energy_pj for cost in costs) * 1e-12, engine_times(timeline, stalls)
+    simulated, observed = whole_cycles(time.ticks), observe(time, profile)
+    energy = {level: pj * 1e-12 for level, pj in energy_by_level(time, profile).items()}
+    estimated_j, engines = sum(cost.energy_pj for cost in costs) * 1e-12, engine_times(program.queues, observed.stalls)
     return doc.ProgramReport(
         segment=found.segment.id,
         chip=chip,
-        commands=len(program.commands),
-        opcodes={opcode.name.lower(): count for opcode, count in verified.commands},
-        calls=len(program.calls),
+        statements=len(program.commands),
+        commands=time.commands,
+        opcodes={opcode.name.lower(): count for opcode, count in proof.commands},
+        calls=int(time.instances[is_call(program.commands["opcode"])].sum()),
         units=len(program.units),
         program_bytes=sizes.program_bytes,
         table_bytes=sizes.table_bytes,
         unit_bytes=sum(sizes.unit_bytes),
-        peaks=_peaks(found, program, verified.peak_bytes),
+        peaks=_peaks(found, program, proof.peak_bytes),
         dram_read_bytes=read,
         dram_write_bytes=written,
         table_read_bytes=tables,
         plan_dram_bytes=planned,
         dram_ratio=(read + written) / planned if planned else 1.0,
         simulated_cycles=simulated,
-        simulated_group_cycles={name: whole_cycles(ticks) for name, ticks in timeline.by_group().items()},
-        alone_group_cycles={name: whole_cycles(ticks) for name, ticks in timeline.alone().items()},
+        simulated_group_cycles={name: whole_cycles(ticks) for name, ticks in time.by_group().items()},
+        alone_group_cycles={name: whole_cycles(ticks) for name, ticks in time.alone().items()},
         estimated_cycles=estimated,
         estimate_ratio=_ratio(estimated, simulated),
         stalls=core_stalls(engines),
         engines=engines,
         moved={
             name: doc.LevelTraffic(read_bytes=level.read, written_bytes=level.written)
-            for name, level in moved_by(program, timeline.demands).memories.items()
+            for name, level in time.moved().memories.items()
         },
         energy_by_level=energy,
         estimated_energy_j=estimated_j,
         energy_ratio=_ratio(estimated_j, sum(energy.values())),
-        roofline=roofline_report(timeline, profile),
-        usage=usage_report(timeline, profile),
-        held=held_memories(timeline),
+        roofline=roofline_report(time, profile),
+        usage=usage_report(observed.usage),
+        held=held_memories(observed.occupancies, program.steps),
     )
 
 

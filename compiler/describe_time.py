@@ -1,4 +1,4 @@
-"""From timelines to what the report says of time and energy (SIM-2, SIM-3)."""
+"""From the times of programs to what the report says of time and energy (SIM-2, SIM-3)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy as np
 from compiler import execution_time as doc
 from compiler.profile import Profile
 from compiler.program.executable import Executable
+from compiler.program.loops.time import LoopedTime
+from compiler.program.program import Queue, Step
 from compiler.program.timing.chips import stream_of, tasks_of
-from compiler.program.timing.occupancy import Occupancy, occupancies_of
+from compiler.program.timing.occupancy import Occupancy
 from compiler.program.timing.roofline import Point, roofline_of
-from compiler.program.timing.stalls import Spent, Stalls
-from compiler.program.timing.ticks import TICKS_PER_CYCLE, seconds_of
-from compiler.program.timing.timeline import Timeline
-from compiler.program.timing.usage import usage_of
+from compiler.program.timing.stalls import Spent
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, Ints, seconds_of
+from compiler.program.timing.usage import Usage
 
 # What an engine does while it is busy.
 _BUSY: Final = (Spent.WORK, Spent.PORTS, Spent.SHARING)
 _DIGITS: Final = 4
 
 
-def engine_times(timeline: Timeline, stalls: Stalls) -> tuple[doc.EngineTime, ...]:
-    """Engines of one name together, by name."""
-    queues = timeline.program.queues
+def engine_times(queues: Sequence[Queue], stalls: Ints) -> tuple[doc.EngineTime, ...]:
+    """Engines of one name together, by name; stalls: ticks by queue and `Spent`."""
     found = []
     for name in sorted({queue.engine for queue in queues}):
-        rows = stalls.engines[[number for number, queue in enumerate(queues) if queue.engine == name]] / TICKS_PER_CYCLE
+        rows = stalls[[number for number, queue in enumerate(queues) if queue.engine == name]] / TICKS_PER_CYCLE
         found.append(
             doc.EngineTime(
                 engine=name,
@@ -50,9 +50,8 @@ def _labelled(cycles: Any) -> dict[str, int]:
     return {spent.label: round(float(cycles[spent])) for spent in Spent if cycles[spent] > 0}
 
 
-def usage_report(timeline: Timeline, profile: Profile) -> doc.UsageReport:
+def usage_report(usage: Usage) -> doc.UsageReport:
     """The usage in slices."""
-    usage = usage_of(timeline, profile)
     return doc.UsageReport(
         slice_cycles=usage.slice_cycles,
         bytes={name: tuple(np.rint(sizes).astype(int).tolist()) for name, sizes in usage.bytes.items()},
@@ -66,11 +65,11 @@ def _rounded(values: Any) -> tuple[float, ...]:
     return tuple(np.round(values, _DIGITS).tolist())
 
 
-def roofline_report(timeline: Timeline, profile: Profile) -> doc.RooflineReport:
+def roofline_report(time: LoopedTime, profile: Profile) -> doc.RooflineReport:
     """Ceilings and points."""
-    whole, groups = roofline_of(timeline, profile)
+    whole, groups = roofline_of(time, profile)
     per_s = profile.cores * profile.clock_hz
-    used = {work.dtype for work in timeline.demands.works if work is not None and work.macs}
+    used = {work.dtype for work in time.demands.works if work is not None and work.macs}
     return doc.RooflineReport(
         array_operations_per_s={
             dtype: 2 * array.k * array.c * array.ox * array.oy * per_s
@@ -99,9 +98,8 @@ def _point(point: Point, group: str | None, profile: Profile) -> doc.RooflinePoi
     )
 
 
-def held_memories(timeline: Timeline) -> tuple[doc.HeldMemory, ...]:
-    """The fullest memory of each level."""
-    steps = timeline.program.steps
+def held_memories(occupancies: Sequence[Occupancy], steps: Sequence[Step]) -> tuple[doc.HeldMemory, ...]:
+    """The fullest memory of each level, in a program with these steps."""
     return tuple(
         doc.HeldMemory(
             level=found.level.value,
@@ -112,7 +110,7 @@ def held_memories(timeline: Timeline) -> tuple[doc.HeldMemory, ...]:
             held_bytes=tuple(found.held_bytes().tolist()),
             held=tuple(_held(found, [step.tensor for step in steps])),
         )
-        for found in occupancies_of(timeline)
+        for found in occupancies
     )
 
 

@@ -96,7 +96,9 @@ class LevelPeak(Part, frozen=True, kw_only=True):
 class ProgramReport(Part, frozen=True, kw_only=True):
     """The program of one chip segment (PROG-1, PROG-3), as stored and as it moves bytes.
 
-    `program_bytes`: commands, calls, bindings and waits; `table_bytes`: parameter tables; `unit_bytes`: shape units.
+    `statements` are stored, with their `calls`; `commands` run, one for each tile of a statement, and `opcodes` counts
+    them by opcode. `program_bytes`: statements, calls, bindings and waits; `table_bytes`: parameter tables;
+    `unit_bytes`: shape units.
     `dram_read_bytes`, `dram_write_bytes`: what the commands themselves read from and write to the DRAM, a multicast
     read once, of a gathered table the rows that are read; address tables are apart in `table_read_bytes`.
     `plan_dram_bytes`: what the plan says of the segment; `dram_ratio` is program / plan.
@@ -111,6 +113,7 @@ class ProgramReport(Part, frozen=True, kw_only=True):
 
     segment: str
     chip: int
+    statements: int
     commands: int
     opcodes: dict[str, int]
     calls: int

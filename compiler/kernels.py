@@ -16,6 +16,8 @@ import compiler.program.loops.time_recurrence
 import compiler.program.loops.walk
 import compiler.program.loops.windows
 import compiler.program.steps.conflicts
+import compiler.program.steps.order
+import compiler.program.timing.cells
 import compiler.program.timing.engine_state
 import compiler.program.timing.events
 import compiler.program.timing.heap

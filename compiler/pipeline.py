@@ -33,7 +33,7 @@ from compiler.partition.dilations import SplitDilations
 from compiler.partition.leave_to_host import LeaveToHost
 from compiler.partition.normalisations import SplitNormalisations
 from compiler.partition.pads import SplitPads
-from compiler.partition.partition import PartitionGraph
+from compiler.partition.partition import CandidateFactory, PartitionGraph
 from compiler.partition.products import TurnProducts
 from compiler.partition.reductions import SplitReductions
 from compiler.partition.rows import LeaveRowsToHost
@@ -42,7 +42,7 @@ from compiler.partition.tied import UntieWeights
 from compiler.partition.weights import SplitWeights
 from compiler.plan import Plan
 from compiler.profile.schema import Profile
-from compiler.program.lower import LowerSegments
+from compiler.program.lower import LowerSegments, SegmentTooLongError
 from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.make_tables import MakeTables
 from compiler.shapes.make_units import MakeUnits, ranges_of
@@ -63,6 +63,8 @@ _IMPROVING: Final = (
     TurnProducts,
     UntieWeights,
 )
+# How often a graph is partitioned at most: every time some segment is cut whose program was too long.
+_PARTITIONS_MAX: Final = 64
 
 
 class Pass(Protocol):
@@ -93,7 +95,6 @@ def build_pipeline(
     `dims` was not given, its ranges are defaults. `addresses`: where address tables of earlier compilations are found.
     """
     compilers = SegmentCompilers(profile, options)
-    partition = PartitionGraph(profile=profile, options=options, candidates=compilers.of)
     degradations = Degradations(allowed=options.may_degrade)
     describe = Describe(
         source=source,
@@ -109,36 +110,21 @@ def build_pipeline(
         LowerSegments(  # MappedGraph -> LoweredGraph
             source=source,
             profile=profile,
-            options=options,
             compilers=compilers,
-            partition=partition,
-            degradations=degradations,
             tables=AddressTables(addresses),
         ),
         CheckValues(source=source, profile=profile, options=options),  # LoweredGraph -> CheckedGraph
     )
     return (
-        ReadModel(),  # ModelSource -> OnnxModel
-        ValidateModel(),  # OnnxModel -> OnnxModel
-        LowerModel(  # OnnxModel -> Graph; compilation goes on from here after a definition was wrong
-            dims=options.maxima, strict=options.strict, degradations=degradations
-        ),
-        FoldBatchNorm(),  # Graph -> Graph
-        RecognisePatterns(source=source),  # Graph -> Graph
-        Rebatch(batch=options.batch),  # Graph -> Graph
+        # after a definition was wrong compilation goes on from `LowerModel`
+        *_imported(source, options, LowerModel(dims=options.maxima, strict=options.strict, degradations=degradations)),
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
         LeaveToHost(degradations=degradations),  # Graph -> Graph; compilation goes on from here after a defect
-        SplitNormalisations(profile=profile, candidates=compilers.of),  # Graph -> Graph
-        SplitReductions(profile=profile, candidates=compilers.of),  # Graph -> Graph
-        SplitPads(profile=profile, candidates=compilers.of),  # Graph -> Graph
-        FoldChannels(profile=profile, candidates=compilers.of),  # Graph -> Graph
-        SplitDilations(profile=profile, candidates=compilers.of),  # Graph -> Graph
-        TurnProducts(profile=profile, candidates=compilers.of),  # Graph -> Graph
-        UntieWeights(profile=profile),  # Graph -> Graph
-        SplitWeights(profile=profile, candidates=compilers.of),  # Graph -> Graph
-        LeaveRowsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
+        *_taken_apart(profile, options, compilers.of),
         LeaveToHost(name="leave-parts-to-host", degradations=degradations),  # Graph -> Graph; ops made since then
-        partition,  # Graph -> PartitionedGraph
+        PartitionGraph(  # Graph -> PartitionedGraph; compilation goes on from here where a program is too long
+            profile=profile, options=options, candidates=compilers.of, facts_of=compilers.facts_of
+        ),
         FuseSegments(  # PartitionedGraph -> FusedGraph
             options=options, compilers=compilers, degradations=degradations
         ),
@@ -146,6 +132,35 @@ def build_pipeline(
         *((AnnouncePlan(describe=describe, announce=announce),) if announce is not None else ()),
         *((LeaveOutPrograms(),) if only_plan else lowering),  # MappedGraph -> CheckedGraph
         describe,  # CheckedGraph -> Documents
+    )
+
+
+def _imported(source: ModelSource, options: Options, lowering: LowerModel) -> tuple[Pass, ...]:
+    """The way of a model to a graph, `lowering` among it."""
+    return (
+        ReadModel(),  # ModelSource -> OnnxModel
+        ValidateModel(),  # OnnxModel -> OnnxModel
+        lowering,  # OnnxModel -> Graph
+        FoldBatchNorm(),  # Graph -> Graph
+        RecognisePatterns(source=source),  # Graph -> Graph
+        Rebatch(batch=options.batch),  # Graph -> Graph
+    )
+
+
+def _taken_apart(
+    profile: Profile, options: Options, candidates: CandidateFactory, minima: Mapping[str, int] | None = None
+) -> tuple[Pass, ...]:
+    """The way of a graph whose ops come to fit the chip: what is too large is taken apart, or left to the host."""
+    return (
+        SplitNormalisations(profile=profile, candidates=candidates),  # Graph -> Graph
+        SplitReductions(profile=profile, candidates=candidates),  # Graph -> Graph
+        SplitPads(profile=profile, candidates=candidates),  # Graph -> Graph
+        FoldChannels(profile=profile, candidates=candidates),  # Graph -> Graph
+        SplitDilations(profile=profile, candidates=candidates),  # Graph -> Graph
+        TurnProducts(profile=profile, candidates=candidates),  # Graph -> Graph
+        UntieWeights(profile=profile),  # Graph -> Graph
+        SplitWeights(profile=profile, candidates=candidates),  # Graph -> Graph
+        LeaveRowsToHost(profile=profile, strict=options.strict, minima=minima or {}),  # Graph -> Graph
     )
 
 
@@ -157,19 +172,12 @@ def build_shape_pipeline(
     Units are taken from `stored` where they are there.
     """
 
-    def imported(lowering: LowerModel) -> tuple[Pass, ...]:
-        return (
-            ReadModel(),  # ModelSource -> OnnxModel
-            ValidateModel(),  # OnnxModel -> OnnxModel
-            lowering,  # OnnxModel -> Graph
-            FoldBatchNorm(),  # Graph -> Graph
-            RecognisePatterns(source=source),  # Graph -> Graph
-            Rebatch(batch=options.batch),  # Graph -> Graph
-        )
+    def lowering(minima: Mapping[str, int], maxima: Mapping[str, int]) -> LowerModel:
+        return LowerModel(dims=maxima, minima=minima, plain=options.plain, strict=options.strict)
 
     def import_between(minima: Mapping[str, int], maxima: Mapping[str, int]) -> Graph:
         graph: Any = source
-        for each in imported(LowerModel(dims=maxima, minima=minima, plain=options.plain, strict=options.strict)):
+        for each in _imported(source, options, lowering(minima, maxima)):
             graph = each.run(graph)
         assert isinstance(graph, Graph)
         return graph
@@ -181,20 +189,12 @@ def build_shape_pipeline(
         return UnitCompiler(facts, profile, options)
 
     return (
-        *imported(LowerModel(dims=options.maxima, minima=options.minima, plain=options.plain, strict=options.strict)),
+        *_imported(source, options, lowering(options.minima, options.maxima)),
         CheckExtents(source=source, options=options, import_at=import_at),  # Graph -> Graph
         FindReach(  # Graph -> Graph
             ranges=lambda graph: ranges_of(graph, options), import_between=import_between
         ),
-        SplitNormalisations(profile=profile, candidates=units),  # Graph -> Graph
-        SplitReductions(profile=profile, candidates=units),  # Graph -> Graph
-        SplitPads(profile=profile, candidates=units),  # Graph -> Graph
-        FoldChannels(profile=profile, candidates=units),  # Graph -> Graph
-        SplitDilations(profile=profile, candidates=units),  # Graph -> Graph
-        TurnProducts(profile=profile, candidates=units),  # Graph -> Graph
-        UntieWeights(profile=profile),  # Graph -> Graph
-        SplitWeights(profile=profile, candidates=units),  # Graph -> Graph
-        LeaveRowsToHost(profile=profile, strict=options.strict, minima=options.minima),  # Graph -> Graph
+        *_taken_apart(profile, options, units, options.minima),
         MakeUnits(  # Graph -> ShapeModel
             source=source, profile=profile, options=options, stored=stored, by_default=by_default
         ),
@@ -245,14 +245,17 @@ def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[
     """Run passes in order, verifying what each returns.
 
     Where a step fails by a defect of ours, the passes from the first `LeaveToHost` on (after a wrong definition from
-    `LowerModel` on) run again, with what failed planned in a simpler way (IMPORT-7). Raises what a pass raises if it is
-    a TesseraError, CompilationCancelledError if the observer asks to stop, and InternalError naming the passes that ran
-    for anything else.
+    `LowerModel` on) run again, with what failed planned in a simpler way (IMPORT-7). Where programs are too long for
+    the chip, those from the partition on run again, which cuts their segments (PART-3).
+
+    Raises what a pass raises if it is a TesseraError, CompilationCancelledError if the observer asks to stop, and
+    InternalError naming the passes that ran for anything else.
     """
     timings: list[PassTiming] = []
     degradations = _degradations(passes)
     # the input of the pass from which compilation goes on after a defect: of a definition, of anything else
     checkpoints: dict[bool, tuple[int, Any]] = {}
+    partitioned: list[tuple[int, Any]] = []
     step = 0
     while step < len(passes):
         current = passes[step]
@@ -263,6 +266,8 @@ def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[
             checkpoints = {True: (step, value)}
         elif isinstance(current, LeaveToHost):
             checkpoints.setdefault(False, (step, value))
+        elif isinstance(current, PartitionGraph):
+            partitioned.append((step, value))
         begin = perf_counter()
         try:
             result = current.run(value)
@@ -271,6 +276,11 @@ def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[
             if error.definition not in checkpoints or not degradations.take(error):
                 raise error.plain or error from error.__cause__
             step, value = checkpoints[error.definition]
+            continue
+        except SegmentTooLongError:
+            if len(partitioned) >= _PARTITIONS_MAX:
+                raise
+            step, value = partitioned[-1]
             continue
         except DEFECTS as error:
             if not isinstance(current, _IMPROVING) or not degradations.leave_out(current.name, error):

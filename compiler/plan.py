@@ -234,7 +234,7 @@ class PlanSegment(Part, frozen=True, kw_only=True):
     this one runs further parts. `units` counts the nodes of the segment's mapping graph by hardware unit, and
     `unit_cores` the cores of its chip on which such nodes lie (PART-6).
     `resident_bytes_per_core` are stationary weights in the fullest core, 0 where weights stream. `program_bytes` are
-    the commands of its program as stored, with calls, bindings and waits; None where it has no program. `search` is
+    the statements of its program, with calls, bindings and waits; None where it has no program. `search` is
     None under the strategies `rules` and `none`, and on the host.
     """
 

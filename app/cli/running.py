@@ -21,9 +21,9 @@ from app.input_files import is_executable, load_profile, named_profile, open_mod
 from app.limits import bounded, refuse_decided
 from app.outputs import whole_files
 from app.simulations.arrays import Array, read_arrays, write_arrays
-from app.simulations.listings import MAX_COMMANDS, Wanted, lines
+from app.simulations.listings import MAX_STATEMENTS, Wanted, lines
 from app.simulations.report import SimulationReport, simulation_json
-from app.simulations.simulate import Judge, Simulation, Watcher, checked_read, run_and_describe, verified_program
+from app.simulations.simulate import Judge, Simulation, Watcher, checked_read, proved_program, run_and_describe
 from app.units.unit_folder import UnitFolder
 from compiler.errors import InternalError, ModelError, RequestError, printable
 from compiler.option_words import parse_assignments
@@ -120,7 +120,7 @@ def listing_on_server(server: str, target: Target, wanted: Wanted, console: Cons
     _refuse_executable(target, "listed")
     compiled = _compiled_on_server(server, _unchecked(target), console)
     if wanted.head is None and wanted.tail is None:
-        wanted = replace(wanted, head=MAX_COMMANDS)  # the most that one answer may hold
+        wanted = replace(wanted, head=MAX_STATEMENTS)  # the most that one answer may hold
     with Client(server) as client:
         text = client.listing(compiled, group=wanted.group, head=wanted.head, tail=wanted.tail, summary=wanted.summary)
     return iter(text.splitlines())
@@ -133,7 +133,7 @@ def trace_here(target: Target, path: Path, commands: int | None, console: Consol
         executable, _, _ = _executable(_unchecked(target), console)
         for segment in executable.segments:
             if isinstance(segment, ChipSegment):
-                verified_program(executable, segment)
+                proved_program(executable, segment)
         with whole_files() as fresh:
             write_trace(executable, fresh(path), commands)
 

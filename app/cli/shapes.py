@@ -39,6 +39,7 @@ from compiler.options import DimRange, Options
 from compiler.profile import profile_digest
 from compiler.program.errors import ExecutableError
 from compiler.program.executable import ChipSegment, Executable, write
+from compiler.program.loops.instances import Instances
 from compiler.shapes.declared import dims_from_arrays, dims_from_words, refuse_free
 from compiler.shapes.instance import Values
 from compiler.shapes.model import ShapeModel
@@ -182,7 +183,7 @@ def prove(of: Shaped) -> list[dict[str, object]]:
     for dims in shapes:
         executable = _instance(of, dims)
         programs = [segment.program for segment in executable.segments if isinstance(segment, ChipSegment)]
-        found.append({"dims": dims, "commands": sum(len(program.commands) for program in programs)})
+        found.append({"dims": dims, "commands": sum(Instances(program).total for program in programs)})
     return found
 
 

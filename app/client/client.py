@@ -341,7 +341,7 @@ class AsyncClient:
         tail: int | None = None,
         summary: bool = False,
     ) -> str:
-        """The disassembly of a compilation that succeeded: the first and last commands of each segment."""
+        """The disassembly of a compilation that succeeded: the first and last statements of each segment."""
         given = {"group": group, "head": head, "tail": tail, "summary": summary or None}
         parameters = {name: value for name, value in given.items() if value is not None}
         return (await self._request("GET", f"/v1/jobs/{_id(job)}/listing", params=parameters)).text

@@ -84,7 +84,7 @@ class Compiled:
 def write(compiled: Compiled, folder: Path, *, program: bool = False, trace: bool = False) -> list[str]:
     """Write plan.json, report.json and report.html; with `program` the executable, its listing, and its trace if asked.
 
-    The listing has the first and last commands of each segment. Names of what was written: all files or none.
+    The listing has the first and last statements of each segment. Names of what was written: all files or none.
     """
     with whole_files() as fresh:
         folder.mkdir(parents=True, exist_ok=True)

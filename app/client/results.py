@@ -181,7 +181,7 @@ class Executable:
     def listing(
         self, *, group: str | None = None, head: int | None = None, tail: int | None = None, summary: bool = False
     ) -> str:
-        """The disassembly: the first and last commands of each segment, all commands without arguments."""
+        """The disassembly: the first and last statements of each segment, all without arguments."""
         from app.simulations.listings import Wanted, lines
 
         wanted = Wanted(group=group, head=head, tail=tail, summary=summary)

@@ -36,12 +36,12 @@ from app.simulations import listings, traces
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 JobId = Annotated[str, Path(max_length=200)]
-ListedCommands = Annotated[
+ListedStatements = Annotated[
     int | None,
     Query(
         ge=0,
-        le=listings.MAX_COMMANDS,
-        description="The first (head) and last (tail) commands of a segment; 1000 and 100 where neither is given",
+        le=listings.MAX_STATEMENTS,
+        description="The first (head) and last (tail) statements of a segment; 1000 and 100 where neither is given",
     ),
 ]
 Number = Annotated[int, Path(ge=0, le=1_000_000)]
@@ -209,11 +209,11 @@ def get_listing(
     context: ContextDependency,
     job_id: JobId,
     group: Annotated[str | None, Query(max_length=200, description="Commands of this group of the plan alone")] = None,
-    head: ListedCommands = None,
-    tail: ListedCommands = None,
+    head: ListedStatements = None,
+    tail: ListedStatements = None,
     summary: Annotated[bool, Query(description="Counts and bytes in place of commands")] = False,
 ) -> Response:
-    """The disassembly of a compilation that succeeded: the first and the last commands of each segment."""
+    """The disassembly of a compilation that succeeded: the first and the last statements of each segment."""
     digest = service.document_digest(context, job_id, "executable")
     if head is None and tail is None:
         head, tail = listings.SHORT.head, listings.SHORT.tail

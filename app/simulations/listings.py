@@ -18,8 +18,8 @@ from compiler.program.executable import ChipSegment, Executable, HostSegment, re
 from compiler.program.listing import ListingOptions, listing
 from compiler.version import COMPILER_VERSION
 
-# The most commands that one request may ask for at each end of a segment.
-MAX_COMMANDS: Final = 100_000
+# The most statements that one request may ask for at each end of a segment.
+MAX_STATEMENTS: Final = 100_000
 # The memory limit for reading one executable for its listing.
 _LIMIT_BYTES: Final = 1 << 30
 # The number of listings made at one time.
@@ -29,7 +29,7 @@ _LINES_PER_PIECE: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The selection: one group or all, the first and last commands of a segment (None: all)."""
+    """The selection: one group or all, the first and last statements of a segment (None: all)."""
 
     group: str | None = None
     head: int | None = None

@@ -32,6 +32,7 @@ class TensorReport(Part, frozen=True, kw_only=True):
 class VerifiedSegment(Part, frozen=True, kw_only=True):
     """The verifier's figures for a chip segment's program before it ran (PROG-4); a host segment has its nodes only.
 
+    `statements` are stored, `commands` run: one for each tile of a statement; `opcodes` counts them by opcode.
     `touched_bytes` is the total that all commands read and write. `used_bytes` is by memory level, in the fullest
     memory.
     """
@@ -40,6 +41,7 @@ class VerifiedSegment(Part, frozen=True, kw_only=True):
     kind: Literal["chip", "host"]
     chip: int | None
     nodes: int
+    statements: int
     commands: int
     opcodes: dict[str, int]
     touched_bytes: int

@@ -23,7 +23,7 @@ from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import profile_digest
 from compiler.program.errors import ProgramError
 from compiler.program.executable import DEFAULT_LIMIT_BYTES, ChipSegment, Executable, HostSegment, check_flow, read
-from compiler.program.verify import VerifiedProgram, verify
+from compiler.program.loops.proof import ProvedProgram, prove
 from compiler.simulator.compare import compare
 from compiler.simulator.external_files import refuse_outside
 from compiler.simulator.reference import run_reference
@@ -142,10 +142,10 @@ def checked_read(data: bytes | mmap, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) 
     return executable
 
 
-def verified_program(executable: Executable, segment: ChipSegment) -> VerifiedProgram:
+def proved_program(executable: Executable, segment: ChipSegment) -> ProvedProgram:
     """The proof of one segment's program; raises ProgramError naming the segment beside command and violation."""
     try:
-        return verify(segment.program, shared=executable.profile.engines.shared)
+        return prove(segment.program, shared=executable.profile.engines.shared)
     except ProgramError as error:
         named = ProgramError(
             f"segment {segment.id}: {error.message}",
@@ -154,7 +154,7 @@ def verified_program(executable: Executable, segment: ChipSegment) -> VerifiedPr
             limit=error.limit,
             hint=error.hint,
         )
-        named.command = error.command
+        named.command, named.tile = error.command, error.tile
         raise named from None
 
 
@@ -166,6 +166,7 @@ def _verified(executable: Executable) -> Iterator[VerifiedSegment]:
                 kind="host",
                 chip=None,
                 nodes=len(segment.nodes),
+                statements=0,
                 commands=0,
                 opcodes={},
                 touched_bytes=0,
@@ -173,18 +174,19 @@ def _verified(executable: Executable) -> Iterator[VerifiedSegment]:
                 capacity_bytes={},
             )
             continue
-        verified = verified_program(executable, segment)
+        proved = proved_program(executable, segment)
         used: dict[str, int] = {}
-        for place, peak in zip(segment.program.places, verified.peak_bytes, strict=True):
+        for place, peak in zip(segment.program.places, proved.peak_bytes, strict=True):
             used[place.level.value] = max(used.get(place.level.value, 0), peak)
         yield VerifiedSegment(
             id=segment.id,
             kind="chip",
             chip=segment.chip,
             nodes=len({node for step in segment.program.steps for node in step.nodes}),
-            commands=len(segment.program.commands),
-            opcodes={opcode.name.lower(): count for opcode, count in verified.commands},
-            touched_bytes=verified.touched_bytes,
+            statements=len(segment.program.program.commands),
+            commands=sum(count for _, count in proved.commands),
+            opcodes={opcode.name.lower(): count for opcode, count in proved.commands},
+            touched_bytes=proved.touched_bytes,
             used_bytes=used,
             capacity_bytes={place.level.value: place.capacity_bytes for place in segment.program.places},
         )

@@ -15,7 +15,8 @@ import numpy as np
 
 from compiler.errors import LimitError, ModelError
 from compiler.fusion.evaluate import Evaluator, refused
-from compiler.ops.op_facts import GraphFacts
+from compiler.ir.graph import Graph
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.partition.partition import Refused
 from compiler.profile.schema import Profile
@@ -35,6 +36,11 @@ class SegmentCompilers:
         self.profile = profile
         self.options = options
         self._latest: SegmentCompiler | None = None
+
+    def facts_of(self, graph: Graph) -> GraphFacts:
+        """The facts of a graph: those of the latest compiler, with all that it has learnt, where they are."""
+        latest = self._latest
+        return graph_facts(graph) if latest is None or latest.facts.graph is not graph else latest.facts
 
     def of(self, facts: GraphFacts) -> SegmentCompiler:
         """The compiler of the segments of this graph."""

@@ -92,13 +92,11 @@ class PartitionGraph:
     profile: Profile
     options: Options
     candidates: CandidateFactory = field(repr=False)
+    facts_of: Callable[[Graph], GraphFacts] = field(default=graph_facts, repr=False)
 
-    def run(self, graph: Graph, facts: GraphFacts | None = None) -> PartitionedGraph:
-        """Raises LimitError naming the op, the limit and the amount where a single op does not compile.
-
-        `facts` are the graph's where they are at hand: what is known of candidates belongs to them.
-        """
-        facts = facts or graph_facts(graph)
+    def run(self, graph: Graph) -> PartitionedGraph:
+        """Raises LimitError naming the op, the limit and the amount where a single op does not compile."""
+        facts = self.facts_of(graph)
         with collection_paused():
             mapping = mapping_graph(facts, self.profile)
             return _Partition(facts, self.candidates(facts), mapping, self.profile, self.options).run()

@@ -182,7 +182,7 @@ class Limits(_Part, frozen=True, kw_only=True):
     program_bytes_per_core: Annotated[Bytes | None, _means("size of one core's share of the program")] = None
     weight_bytes: Annotated[Bytes | None, _means("size of the weights")] = None
     macs: Annotated[Annotated[int, Meta(ge=1)] | None, _means("number of multiply-accumulates")] = None
-    commands: Annotated[Annotated[int, Meta(ge=1)] | None, _means("number of commands")] = None
+    commands: Annotated[Annotated[int, Meta(ge=1)] | None, _means("number of statements")] = None
 
 
 class Weights(_Part, frozen=True, kw_only=True):

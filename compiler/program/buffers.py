@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from compiler.errors import InternalError
 from compiler.program.emitter import Box, Held, Machine, overlap
 from compiler.program.program import Level
-from compiler.program.slots import ByAddress, Slot, Spans
+from compiler.program.slots import Slot
 from compiler.program.tiles import Index, Store, StoreShape, Tiles
 from compiler.tiling.memory import KEPT, NEXT, LevelMemory
 
@@ -17,7 +17,7 @@ Key = tuple[object, ...]
 class Buffers:
     """Slots by place and key, and the stores in them; all of one group."""
 
-    def __init__(self, machine: Machine, levels: Iterable[LevelMemory], before: Mapping[int, list[Slot]]) -> None:
+    def __init__(self, machine: Machine, levels: Iterable[LevelMemory]) -> None:
         self.machine = machine
         self.levels = {level.level: level for level in levels}
         self._sizes = {
@@ -27,10 +27,6 @@ class Buffers:
         }
         self.slots: dict[tuple[int, Key], Slot] = {}
         self._by_place: dict[int, list[Slot]] = {}
-        self._before = before
-        self._spans: dict[int, Spans] = {}
-        # of the group before
-        self._by_address: dict[int, ByAddress[Slot]] = {}
         self._stores: dict[tuple[int, str, str], Store] = {}
 
     def place(self, level: Level, number: int) -> int:
@@ -42,9 +38,8 @@ class Buffers:
         return self._sizes.get((level, name), 0)
 
     def add(self, place: int, key: Key, address: int, size_bytes: int) -> Slot:
-        """A slot of its own for part of a buffer; stores and pieces are written and read in turns."""
-        slot = self.slots[place, key] = Slot(place, address, size_bytes, is_rolling=key[0] in ("store", "piece"))
-        self._by_place.setdefault(place, []).append(slot)
+        """A slot of its own for part of a buffer."""
+        slot = self.slots[place, key] = self.insert(place, address, size_bytes)
         return slot
 
     def take(self, place: int, level: str, name: str, key: Key, skip: int = 0, size_bytes: int | None = None) -> Slot:
@@ -55,40 +50,20 @@ class Buffers:
             raise InternalError("what lies in a buffer exceeds it", stage="lower", node=name, actual=skip + size)
         return self.add(place, key, found.allocation.addresses[name] + skip, size)
 
-    def finish(self) -> None:
-        """Find out which slots share bytes, those of the group before included."""
-        for place, slots in self._by_place.items():
-            for slot in slots:
-                self._enter(place, slot)
-            for slot in slots:
-                if slot.is_rolling:
-                    slot.begin()
-
-    def are_alone(self, place: int, keys: Sequence[Key]) -> bool:
-        """True if the slots of these keys in a place share bytes with no other slot there."""
-        mine = [self.slots[place, key] for key in keys]
-        return not any(other not in mine for slot in mine for other in slot.others())
-
     def insert(self, place: int, address: int, size_bytes: int) -> Slot:
-        """A slot over bytes that others may have too, known to all of them."""
+        """A slot over bytes that others may have too."""
         slot = Slot(place, address, size_bytes)
         self._by_place.setdefault(place, []).append(slot)
-        self._enter(place, slot)
         return slot
 
-    def _enter(self, place: int, slot: Slot) -> None:
-        """Tell a slot which others share bytes with it; what the group before left there comes before it."""
-        if place not in self._spans:
-            self._spans[place], self._by_address[place] = Spans(), ByAddress(self._before.get(place, []))
-        first = self._spans[place].enter(slot).slots[0]
-        if first is slot:
-            for other in self._by_address[place].sharing(slot.address, slot.size_bytes):
-                slot.succeed(other)
-        slot.before = first.before
-
-    def left(self) -> dict[int, list[Slot]]:
-        """The slots by place, for the next group."""
-        return self._by_place
+    def are_alone(self, slots: Sequence[Slot]) -> bool:
+        """True if slots of one place share bytes with no other slot there."""
+        return not any(
+            slot.address < other.address + other.size_bytes and other.address < slot.address + slot.size_bytes
+            for slot in slots
+            for other in self._by_place[slot.place]
+            if other not in slots
+        )
 
     def stores(
         self, tiles: Tiles, name: str, shapes: Iterable[StoreShape], place: int, level: str, skip: int = 0

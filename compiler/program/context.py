@@ -162,6 +162,10 @@ class Context:
         )
         return name
 
+    def window_read(self, name: str) -> WindowRead:
+        """The read of which an address table is that lies in the region of this name."""
+        return next(read for read, its in self._address_names.items() if its == name)
+
     def element_bytes(self, name: str) -> int:
         """Bytes of an element of a tensor as it is stored, or of an address table's."""
         return ENTRY_BYTES if name in self.address_tables else self.facts.tensors[name].element_bytes
@@ -226,10 +230,12 @@ class Context:
             found = self._operands[op] = tuple(entries)
         return found
 
-    def table(self, op: int) -> int:
-        """The number of an op's parameter table."""
+    def table(self, op: int, like: Table | None = None) -> int:
+        """The number of an op's parameter table; a new one has the entries of that of an equal op (`like`)."""
         found = self._tables.get(op)
-        if found is None:
+        if found is None and like is not None:
+            found = self.add_table(Table(op, like.rank, list(like.entries), dict(like.known)))
+        elif found is None:
             found = self.add_table(Table(op, len(self.graph.tensors[self.graph.ops[op].output].shape)))
         return found
 

@@ -14,7 +14,7 @@ from compiler.program.emitter import Box, Held, empty_box, is_empty
 from compiler.program.group import GroupLowering
 from compiler.program.located import Part
 from compiler.program.program import Level
-from compiler.program.slots import Slot
+from compiler.program.stored_boxes import StoredBoxes
 from compiler.program.tiles import Index, Store, Tiles
 from compiler.program.weight_reach import Core
 from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING
@@ -28,9 +28,7 @@ Work = tuple[int, Index, int, dict[str, int]]
 class NestedMemory(GroupLowering):
     """The slots and stores of a depth-first group, and where a core tile's boxes lie in them."""
 
-    def __init__(
-        self, context: Context, group: TiledGroup, steps: Mapping[int, int], before: dict[int, list[Slot]]
-    ) -> None:
+    def __init__(self, context: Context, group: TiledGroup, steps: Mapping[int, int]) -> None:
         """As any group's."""
         self.core_tiles = Tiles(group.core_frustums)
         self._lengths: dict[str, tuple[int, ...]] = {}
@@ -39,12 +37,13 @@ class NestedMemory(GroupLowering):
         self._known_rounds: dict[int, list[list[Work]]] = {}
         self._known_core_rounds: dict[tuple[int, ...], list[list[Work]]] = {}
         self._alone: dict[str, bool] = {}
+        self._drained: dict[str, StoredBoxes] = {}
         self._core_boxes: dict[tuple[object, ...], Box] = {}
         self._core_held: dict[tuple[object, ...], Held | None] = {}
         self._core_stores: dict[tuple[int, int, str, str], Store] = {}
         blocks = {axis: tiles.blocks for axis, tiles in group.core_frustums.tiles.items()}
         self._blocks = {axis: [0] if found is None else found.tolist() for axis, found in blocks.items()}
-        super().__init__(context, group, steps, before)
+        super().__init__(context, group, steps)
 
     def core_walks(self) -> list[tuple[Tiles, Mapping[str, Sequence[int]]]]:
         """The core tiles."""

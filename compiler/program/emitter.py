@@ -166,29 +166,6 @@ def machine_of(profile: Profile, dram_bytes: int = 0) -> Machine:
     )
 
 
-class Position(NamedTuple):
-    """How much an emitter has collected: commands, waits, calls and bindings."""
-
-    commands: int
-    waits: int
-    calls: int
-    bindings: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Excerpt:
-    """What an emitter collected from one position to another, as it collects it: a row per command, call and binding.
-
-    `waits` are those of all commands, `wait_counts` how many each has. Columns are found by `column_of`.
-    """
-
-    commands: Rows
-    waits: Rows
-    wait_counts: Rows
-    calls: Rows
-    bindings: Rows
-
-
 @dataclass(slots=True)
 class Emitter:
     """Collects commands, calls and bindings in program order.
@@ -228,8 +205,6 @@ class Emitter:
                 slot.served.add(queue)
                 if slot.barrier:
                     found = merged(found, slot.barrier)
-            if slot.is_rolling:
-                found = merged(found, slot.touched)
             if slot.span is not None:
                 slot.span.touch(queue, number)
                 if not slot.writers:
@@ -315,30 +290,6 @@ class Emitter:
         self._commands.extend((opcode, stream, self.step, -1, -1, 0, 0, 0, -1, calls))
         self._calls.extend((table, entry, first, len(operands)))
 
-    def position(self) -> Position:
-        """How much there is."""
-        calls, bindings = len(self._calls) // _CALL_WIDTH, len(self._bindings) // _BINDING_WIDTH
-        return Position(self._count, len(self._waits), calls, bindings)
-
-    def since(self, begin: Position) -> Excerpt:
-        """All that was collected since a position."""
-        return Excerpt(
-            np.array(self._commands[begin.commands * _COMMAND_WIDTH :]).reshape(-1, _COMMAND_WIDTH),
-            np.array(self._waits[begin.waits :]),
-            np.array(self._wait_counts[begin.commands :]),
-            np.array(self._calls[begin.calls * _CALL_WIDTH :]).reshape(-1, _CALL_WIDTH),
-            np.array(self._bindings[begin.bindings * _BINDING_WIDTH :]).reshape(-1, _BINDING_WIDTH),
-        )
-
-    def append(self, excerpt: Excerpt) -> None:
-        """Collect what an excerpt holds; its numbers are those of here."""
-        self._count += len(excerpt.commands)
-        self._commands.frombytes(excerpt.commands.tobytes())
-        self._waits.frombytes(excerpt.waits.tobytes())
-        self._wait_counts.frombytes(excerpt.wait_counts.tobytes())
-        self._calls.frombytes(excerpt.calls.tobytes())
-        self._bindings.frombytes(excerpt.bindings.tobytes())
-
     def arrays(self) -> tuple[Rows, Rows, Rows, Rows, Rows, Rows]:
         """Commands, their streams, wait offsets, waits, calls and bindings as arrays.
 
@@ -369,12 +320,6 @@ class Emitter:
         for name in _BOX.names or ():
             rows[name] = boxes[name][which]
         return rows
-
-
-def column_of(rows: str, name: str) -> int:
-    """The column of an excerpt's `commands`, `calls` or `bindings` that has this name."""
-    columns = {"commands": (*_COMMAND_COLUMNS, "runs", "call"), "calls": CALL.names or (), "bindings": _BINDING_COLUMNS}
-    return columns[rows].index(name)
 
 
 def _fields(of: np.dtype[np.void], names: tuple[str, ...]) -> np.dtype[np.void]:

@@ -33,13 +33,14 @@ from compiler.program.encoding.records import ProgramRecord, canonical, from_can
 from compiler.program.encoding.sizes import array_bytes, stream_of
 from compiler.program.encoding.stream import decode_entries, decode_stream, encode_entries, encode_stream
 from compiler.program.errors import ExecutableError
+from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Program, Role
 
 # What reading may take in memory beside the file, if the caller states nothing.
 DEFAULT_LIMIT_BYTES: Final = 4 << 30
-# The sections whose bytes stand for many more in memory.
 # Versions of operator sets lie far below.
 _MAX_OPSET: Final = 1 << 31
+# The sections whose bytes stand for many more in memory.
 _STREAMS: Final = ("tables", "commands")
 
 
@@ -81,7 +82,7 @@ class ChipSegment:
 
     id: str
     chip: int
-    program: Program
+    program: LoopedProgram
     weights: tuple[Weight, ...]
 
 
@@ -156,6 +157,7 @@ def read(
             code="executable_version",
             actual=manifest.schema,
             limit=m.SCHEMA,
+            hint="Compile the model again, or read it with the version of Tessera that made it",
         )
     sections = _sections_of(manifest)
     if sections != set(container.entries):
@@ -244,7 +246,7 @@ def _sections(executable: Executable) -> Iterator[Section]:
         read_bytes += len(entries) + len(stream.data)
         taken_bytes += array_bytes(program)
         Budget(read_bytes, DEFAULT_LIMIT_BYTES).take(taken_bytes, f"segment {segment.id}")
-        yield Section(name="program", segment=number, pieces=(canonical(program_record(program)),))
+        yield Section(name="program", segment=number, pieces=(canonical(program_record(program.program)),))
         yield Section(name="tables", segment=number, pieces=(entries,))
         yield Section(name="commands", segment=number, pieces=(stream.data,))
         yield Section(name="weights", segment=number, pieces=packed[number].pieces())
@@ -350,21 +352,22 @@ def _read_chip(
     commands = Cursor(f"commands of segment {number}", container.section("commands", number), budget)
     stream = decode_stream(commands, len(parts.queues))
     commands.finish()
-    program = Program(
-        commands=stream.commands,
-        wait_offsets=stream.wait_offsets,
-        waits=stream.waits,
-        calls=stream.calls,
-        bindings=stream.bindings,
-        **program_parts(parts, entries, label),
+    program = LoopedProgram(
+        program=Program(
+            commands=stream.commands,
+            wait_offsets=stream.wait_offsets,
+            waits=stream.waits,
+            calls=stream.calls,
+            bindings=stream.bindings,
+            **program_parts(parts, entries, label),
+        ),
+        loops=stream.loops,
     )
 
     def refuse(message: str, *, actual: object, limit: object) -> NoReturn:
         raise ExecutableError(message, section=commands.section, offset=0, actual=actual, limit=limit)
 
     check_program(program, refuse)
-    if len(stream.loops.spaces) != 1 or len(stream.loops.runs) or stream.loops.statements["stage"].any():
-        refuse("commands loop", actual=len(stream.loops.spaces), limit="programs whose commands are done once")
     data = container.section("weights", number)
     weights = tuple(Weight(region=w.region, data=_blob(data, w.data, "weights")) for w in record.weights)
     segment = ChipSegment(id=record.id, chip=record.chip, program=program, weights=weights)

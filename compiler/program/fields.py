@@ -40,12 +40,13 @@ _MOST_OPERANDS: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
-    """How large a program may be that is verified or simulated.
+    """How large a program may be that is proved or simulated.
 
     `dram_bytes` is what regions take in all; `chip_bytes` what is touched of all other places; `touched_bytes` what all
-    commands read and write together; `clock_entries` commands × queues; `shadow_bytes` what the proof itself may take
-    for saying who wrote what. `commands` are those that are listed, `looped_commands` those that loops make of them:
-    their values take some 20 µs each, an hour and a half in all.
+    commands read and write together; `clock_entries` statements × queues, and commands that are waited for at one time
+    × queues; `shadow_bytes` what the proof itself may take for saying what has been written. `commands` are those that
+    are listed, `looped_commands` those that loops make of them: their values take some 20 µs each, an hour and a half
+    in all.
     """
 
     commands: int = 1 << 22

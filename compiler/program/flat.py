@@ -44,7 +44,6 @@ class FlatLowering(GroupLowering):
         found: list[Step | Loop] = []
         for step, op in enumerate(self.geometry.ops):
             name = op.output
-            found.append(self.step(f"begin {name}", op, partial(self._begin, op)))
             found.append(self.lasting_weights(step, op))
             if self.group.input_parts > 1 and op is self.geometry.product:
                 sums = self._shared_sums if self.shares_sums else self._sums
@@ -70,10 +69,6 @@ class FlatLowering(GroupLowering):
             held = self.tile(op.output, unit, index) if self.first_slice(op.output, index) else None
             if held is not None:
                 yield unit, index, held
-
-    def _begin(self, op: OpFacts, at: At) -> None:
-        for _, _, held in self._held(op, at[0]):
-            held.slot.begin()
 
     def _entries(self, op: OpFacts, number: int) -> list[_Entry]:
         """Who makes what of an op's result in a round; the last answer is kept, for it is asked for slice by slice."""

@@ -15,33 +15,30 @@ from compiler.errors import LimitError
 from compiler.ops.op_facts import OpFacts
 from compiler.program.context import Context
 from compiler.program.emitter import Box, Held, is_empty, overlap
-from compiler.program.iteration import PERIOD_MAX, At, Loop, Step, run
+from compiler.program.iteration import PERIOD_MAX, At, Loop, Step
 from compiler.program.parts import SharedLowering
 from compiler.program.program import Level, Opcode
 from compiler.program.slots import Slot
+from compiler.program.stored_boxes import StoredBoxes
 from compiler.program.tiles import Index, Tiles
 from compiler.program.weight_reach import Core, Need
 from compiler.program.weights import GroupWeights
 from compiler.tiling.commands import falls_check
-from compiler.tiling.tile import HaloMode
 from compiler.tiling.tiled import TiledGroup
 
 
 class GroupLowering(SharedLowering):
     """One group on its way to commands."""
 
-    def __init__(
-        self, context: Context, group: TiledGroup, steps: Mapping[int, int], before: dict[int, list[Slot]]
-    ) -> None:
-        """`steps`: the number of each op's step in the program; `before`: slots of the group before, by place."""
-        super().__init__(context, group, steps, before)
+    def __init__(self, context: Context, group: TiledGroup, steps: Mapping[int, int]) -> None:
+        """`steps`: the number of each op's step in the program."""
+        super().__init__(context, group, steps)
         self._refuse_what_has_no_commands()
         self.weights = GroupWeights(self)
-        self._stored: dict[tuple[object, ...], Box | None] = {}
+        self._stored: dict[str, StoredBoxes] = {}
         for unit in range(self.units):
             self.lay_out(unit)
         self.weights.lay_out()
-        self.buffers.finish()
         if len(self.rounds) > 1:
             self._double_outputs()
         self.double()
@@ -91,8 +88,7 @@ class GroupLowering(SharedLowering):
             slots = [self.buffers.slots[first, ("tile", name, 0)] for name in names]
             if root in self.group.leaving or self._has_twins(names, slots):
                 # one that shares bytes with other tensors of the tile would keep these waiting
-                shares = any(other not in slots for slot in slots for other in slot.others())
-                self._output_turns[root] = (1,) if shares else (0, 1)
+                self._output_turns[root] = (0, 1) if self.buffers.are_alone(slots) else (1,)
 
     def _has_twins(self, names: Sequence[str], slots: Sequence[Slot]) -> bool:
         """Make a second buffer for tensors that lie over one another, if there is room."""
@@ -111,15 +107,6 @@ class GroupLowering(SharedLowering):
         return self.turn_root(name) == name and name not in self.takes_over.values()
 
     # --- the rounds ---------------------------------------------------------------------------------------------------
-
-    def lower(self) -> None:
-        """Emit the commands of all rounds: the next round's inputs load while this one's tiles are worked on."""
-        ahead = 1 if self.group.is_buffered else 0
-        for number in range(len(self.rounds)):
-            for bringing in range(number + ahead if number else 0, number + ahead + 1):
-                if bringing < len(self.rounds):
-                    run(self.brings, (bringing,))
-            run(self.body, (number,))
 
     def steps(self) -> tuple[Step | Loop, ...]:
         """What is done with the tiles of a round once their inputs are brought, in order."""
@@ -240,7 +227,6 @@ class GroupLowering(SharedLowering):
         for unit, index in self.rounds[at[0]]:
             held = self.tile(name, unit, index) if self.first_slice(name, index) else None
             if held is not None:
-                held.slot.begin()
                 wanted.setdefault(held.box, []).append(held)
                 units.setdefault(held.box, []).append(unit)
         region, turn = self.context.region(name), self.turn(self.geometry.inputs.index(name), at)
@@ -273,8 +259,6 @@ class GroupLowering(SharedLowering):
             return None
         if unit not in self.owners.of(later) or self.tiles.saved(name, index, later, axis, whole=False) != held.box:
             return None
-        # written once, so that its parts need not wait for each other
-        store.slot.is_rolling = False
         return store.pieces(self.tiles, name, index, held.box)[0]
 
     def _only_load(self, name: str, unit: int) -> Index | None:
@@ -346,16 +330,21 @@ class GroupLowering(SharedLowering):
 
     # --- results ------------------------------------------------------------------------------------------------------
 
+    def stored_boxes(self, name: str) -> StoredBoxes:
+        """The parts of an output that tiles hand out; of tiles that are cut again, those of the parts."""
+        found = self._stored.get(name)
+        if found is None:
+            found = self._stored[name] = StoredBoxes(self.tiles, name)
+        return found
+
     def _store(self, name: str, at: At) -> None:
         """An output to DRAM."""
         engine = "gdma" if self.level is Level.SRAM and self.machine.has("gdma") else "iodma"
         op = self.op_of(name)
         region = self.context.region(name)
+        boxes = self.stored_boxes(name)
         for unit, index in self.workers(op, self.rounds[at[0]], after=True):
-            key = (name, *index.values())
-            if key not in self._stored:
-                self._stored[key] = stored_box(self.tiles, name, index)
-            box = self._stored[key]
+            box = boxes.of(index)
             held = self.tile(name, unit, index) if box is not None else None
             if box is None or held is None or not self.hands_out(op, unit, 0):
                 continue
@@ -363,39 +352,3 @@ class GroupLowering(SharedLowering):
             mine = self.unit_part(op, unit, part) if part is not None else None
             if mine is not None and not is_empty(mine):
                 self.emitter.copy(Opcode.STORE, self.queue(engine, unit), held, region, mine, self.element(name))
-
-
-def stored_box(tiles: Tiles, name: str, index: Index, blocks: Mapping[str, Sequence[int]] | None = None) -> Box | None:
-    """The part of an output that a tile hands out: every position of it is in exactly one tile's.
-
-    With `blocks` (the first core tile of each SRAM tile, by axis) what a core tile hands out of its SRAM tile's box.
-    """
-    geometry, walk = tiles.frustums.geometry, tiles.frustums.tiles
-    tensor, primary = geometry.facts.tensors[name], geometry.output
-    dims = tiles.dims(name)
-    again = {axis for axis in walk if walk[axis].mode is HaloMode.RECOMPUTE}
-    # what is recomputed is cut as the output is, axis by axis of the same name; the first tile has what is not cut
-    followed = {dim.axis for dim in dims} - again | again.intersection(tensor.axes)
-    begins = {axis: (0,) if blocks is None else blocks[axis] for axis in walk}
-    if any(index[axis] not in begins[axis] for axis in tiles.order if axis not in followed):
-        return None
-    box: list[tuple[int, int]] = []
-    for axis, extent, dim in zip(tensor.axes, tensor.shape, dims, strict=True):
-        alone = blocks is None and dim.axis == axis and dim.firsts == dim.starts
-        if axis in again or alone:
-            basis = primary.shape[primary.axes.index(axis)]
-            start, stop = int(walk[axis].starts[index[axis]]), int(walk[axis].stops[index[axis]])
-            box.append((start * extent // basis, stop * extent // basis))
-        elif dim.axis is None or dim.axis in again:
-            box.append((0, extent))
-        else:
-            # several tiles make the same where units or cores begin anew, or where ranges do not rise: each hands out
-            # what no tile that begins before it does; in the order of beginnings, not of the walk, that is one range
-            number = index[dim.axis]
-            begin = max(begin for begin in begins[dim.axis] if begin <= number)
-            end = min((begin for begin in begins[dim.axis] if begin > number), default=walk[dim.axis].count)
-            mine = (dim.starts[number], number)
-            sooner = (other for other in range(begin, end) if (dim.starts[other], other) < mine)
-            before = max((dim.stops[other] for other in sooner), default=0)
-            box.append((max(dim.firsts[number], before), dim.stops[number]))
-    return None if is_empty(tuple(box)) else tuple(box)

@@ -1,12 +1,12 @@
 """The steps of a group in the order of one iteration: what is done for the tiles of a round (SCHED-2, SCHED-3).
 
-What a step emits is a function of the counters that it is given, never of what was emitted before, waits apart. So its
-steps may be asked for in any order, and each time they answer alike.
+What a step emits is a function of the counters that it is given, never of what was emitted before. So steps may be
+asked for in any order, and each time they answer alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,13 +35,3 @@ class Loop:
     name: str
     count: Callable[[At], int]
     body: tuple[Step | Loop, ...]
-
-
-def run(body: Sequence[Step | Loop], at: At) -> None:
-    """Emit steps in their order, inner loops to their ends."""
-    for entry in body:
-        if isinstance(entry, Step):
-            entry.emit(at)
-        else:
-            for number in range(entry.count(at)):
-                run(entry.body, (*at, number))

@@ -2,9 +2,10 @@
 
 One line per thing; every name from a model goes through `printable`. Addresses are in hexadecimal, sizes in bytes.
 
-A command that loops (PROG-5) is listed as it is at its first tile, then for which tiles it holds and how it changes:
-`+64 per i` is from one value of counter i that is listed to the next; `+32 x (j mod 2)` is a ring, which comes on top.
-`after 3 - 1` waits for command 3 of the iteration before; a command of stage 1 runs one iteration before its tile's.
+Statements are listed (PROG-5). One that loops is shown as the command that it is at its first tile, then for which
+tiles it holds and how it changes: `+64 per i` is from one value of counter i that is listed to the next; `+32 x (j mod
+2)` is a ring, which comes on top. `after 3 - 1` waits for statement 3 of the iteration before; one of stage 1 runs one
+iteration before its tile's.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from compiler.program.loops.instances import Instances
 from compiler.program.loops.loops import (
     BINDING_ADDRESS,
     BINDING_FIELDS,
+    COUNTER_NAMES,
     ENTRY_START,
     SOURCE_ADDRESS,
     TARGET_ADDRESS,
@@ -35,15 +37,13 @@ from compiler.program.strided import Ints
 # Longer names are cut.
 _NAME_CHARACTERS: Final = 80
 _IDENTIFIER_CHARACTERS: Final = 12
-# The names of counters, outermost first, as many as a space may have.
-_COUNTERS: Final = "ijklmnop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingOptions:
-    """What is listed: commands of these groups (None: of all), and of those the first and last so many (None: all).
+    """What is listed: statements of these groups (None: of all), and of those the first and last so many (None: all).
 
-    `summary` lists counts by opcode and bytes by route in place of the commands.
+    `summary` lists commands by opcode and bytes by route in place of the statements.
     """
 
     groups: tuple[str, ...] | None = None
@@ -86,9 +86,8 @@ def _lines(
         return
     yield from _spaces(looped.loops)
     yield ""
-    made = f", for {counts.sum()} with all their tiles" if len(looped.loops.runs) else ""
-    yield f"commands: {len(program.commands)}{made}"
-    yield from _commands(looped, rows)
+    yield f"statements: {len(program.commands)}, for {counts.sum()} commands"
+    yield from _statements(looped, rows)
 
 
 def _header(looped: LoopedProgram, profile: Profile | None) -> Iterator[str]:
@@ -96,7 +95,7 @@ def _header(looped: LoopedProgram, profile: Profile | None) -> Iterator[str]:
     name = f" for profile {_name(profile.name)}" if profile is not None else ""
     yield f"program {_name(program.name)}{name}"
     yield (
-        f"  program {sizes.program_bytes} B ({len(program.commands)} commands, {len(program.calls)} calls, "
+        f"  program {sizes.program_bytes} B ({len(program.commands)} statements, {len(program.calls)} calls, "
         f"{len(program.bindings)} bindings, {len(program.waits)} waits), tables {sizes.table_bytes} B, "
         f"units {sum(sizes.unit_bytes)} B"
     )
@@ -181,7 +180,7 @@ def _operand(operand: OperandType) -> str:
 
 
 def _summary(program: Program, counts: Ints) -> Iterator[str]:
-    """Commands by opcode, and bytes by route from level to level, of all tiles; `counts` of each command's."""
+    """Commands by opcode, and bytes by route from level to level; `counts`: by statement how many commands it is."""
     commands = program.commands
     yield ""
     yield f"commands by opcode: {counts.sum()}"
@@ -208,7 +207,7 @@ def _summary(program: Program, counts: Ints) -> Iterator[str]:
 
 
 def _chosen(program: Program, options: ListingOptions) -> list[int | None]:
-    """The numbers of the commands to list; None stands for those left out between head and tail."""
+    """The numbers of the statements to list; None stands for those left out between head and tail."""
     rows = np.arange(len(program.commands))
     if options.groups is not None:
         known = {step.group for step in program.steps}
@@ -246,12 +245,12 @@ def _spaces(loops: Loops) -> Iterator[str]:
     for number, space in enumerate(loops.spaces):
         count = int(space["counters"])
         extents, strides = space["extents"][:count].tolist(), space["strides"][:count].tolist()
-        tiles = f"{'x'.join(map(str, extents))} tiles ({', '.join(_COUNTERS[:count])})" if count else "once"
+        tiles = f"{'x'.join(map(str, extents))} tiles ({', '.join(COUNTER_NAMES[:count])})" if count else "once"
         yield f"  s{number} nest {space['nest']}: {tiles} in iteration {_sum(int(space['base']), strides)}"
 
 
-def _commands(looped: LoopedProgram, rows: Sequence[int | None]) -> Iterator[str]:
-    """A headline wherever nest or step changes, then one line per command, its loops, and one per binding of a call."""
+def _statements(looped: LoopedProgram, rows: Sequence[int | None]) -> Iterator[str]:
+    """A headline wherever nest or step changes, then a line per statement, its loops, and one per binding of a call."""
     program, loops = looped.program, looped.loops
     head: tuple[int, int] | None = None
     digits = len(str(max(0, len(program.commands) - 1)))
@@ -276,10 +275,10 @@ def _commands(looped: LoopedProgram, rows: Sequence[int | None]) -> Iterator[str
 
 
 def _runs(loops: Loops, row: int) -> str:
-    """For which tiles a command holds."""
+    """For which tiles a statement holds."""
     found = []
     runs = loops.runs[loops.run_offsets[row] : loops.run_offsets[row + 1]].tolist()
-    for name, (first, step, count) in zip(_COUNTERS, runs, strict=False):
+    for name, (first, step, count) in zip(COUNTER_NAMES, runs, strict=False):
         more = f", {first + step}" if step > 1 and count > 2 else ""
         last = f"{', ' if step > 1 and count == 2 else '..'}{first + step * (count - 1)}" if count > 1 else ""
         found.append(f"{name} = {first}{more}{last}")
@@ -292,7 +291,7 @@ def _changes(loops: Loops, row: int) -> dict[int, list[str]]:
     """By field how it changes: a step per counter, and an offset of its ring."""
     found: dict[int, list[str]] = {}
     for field, counter, step in loops.terms[loops.term_offsets[row] : loops.term_offsets[row + 1]].tolist():
-        found.setdefault(field, []).append(f"{step:+} per {_COUNTERS[counter]}")
+        found.setdefault(field, []).append(f"{step:+} per {COUNTER_NAMES[counter]}")
     for ring in loops.rings[loops.ring_offsets[row] : loops.ring_offsets[row + 1]]:
         turn = _sum(int(ring["base"]), ring["coefficients"].tolist())
         turn = turn if turn.isalnum() else f"({turn})"
@@ -302,7 +301,7 @@ def _changes(loops: Loops, row: int) -> dict[int, list[str]]:
 
 def _sum(base: int, factors: Sequence[int]) -> str:
     """A sum over counters."""
-    named = [(factor, name) for factor, name in zip(factors, _COUNTERS, strict=False) if factor]
+    named = [(factor, name) for factor, name in zip(factors, COUNTER_NAMES, strict=False) if factor]
     parts = [name if factor == 1 else f"{factor} {name}" for factor, name in named]
     return " + ".join([str(base), *parts] if base or not parts else parts)
 

@@ -47,10 +47,8 @@ class Part:
 class Located(ABC):
     """One group's memory, while it is lowered."""
 
-    def __init__(
-        self, context: Context, group: TiledGroup, steps: Mapping[int, int], before: dict[int, list[Slot]]
-    ) -> None:
-        """`steps`: the number of each op's step in the program; `before`: slots of the group before, by place."""
+    def __init__(self, context: Context, group: TiledGroup, steps: Mapping[int, int]) -> None:
+        """`steps`: the number of each op's step in the program."""
         self.context = context
         self.emitter = context.emitter
         self.machine = context.machine
@@ -63,7 +61,7 @@ class Located(ABC):
         self.tensors = self.geometry.facts.tensors
         self.units = 1 if self.configuration.spread is Spread.SINGLE else self.configuration.units
         self.level = Level.NRAM if self.profile.sram is None else Level.SRAM
-        self.buffers = Buffers(self.machine, memory_of(group), before)
+        self.buffers = Buffers(self.machine, memory_of(group))
         self.gathered = {o.gathered for op in self.geometry.ops for o in context.operands(op.index) if o.gathered}
         self.takes_over = self.taken_over()
         self._strides: dict[str, tuple[int, ...]] = {}

@@ -4,64 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import gcd
 from typing import Final
 
 import numpy as np
 
 from compiler.address.stored import AddressTables
-from compiler.degraded import DEFECTS, DefectError, Degradations, FailedGroup, failed_group, reason_of
+from compiler.degraded import DEFECTS, DefectError, FailedGroup, failed_group, reason_of
 from compiler.errors import InternalError, LimitError, TesseraError
 from compiler.frontend.source import ModelSource, opened
 from compiler.fusion.candidate import SegmentCompilers
-from compiler.fusion.fuse import FuseSegments
 from compiler.fusion.groups import FusedSegment, Group
-from compiler.fusion.map_chips import MappedGraph, MapToChips
+from compiler.fusion.map_chips import MappedGraph
 from compiler.garbage import collection_paused
-from compiler.ir.layout import memory_order, strides_of
+from compiler.ir.graph import Graph
 from compiler.ops.op_facts import GraphFacts
-from compiler.options import Options
-from compiler.partition.partition import PartitionGraph, Refused
+from compiler.partition.partition import Refused
 from compiler.partition.segments import SegmentKind
 from compiler.profile.schema import Profile
 from compiler.program.decode import Decoders
-from compiler.program.emitter import machine_of
 from compiler.program.encoding.sizes import ProgramSizes, bytes_by_core, program_sizes
 from compiler.program.errors import ProgramError
-from compiler.program.fields import DEFAULT_LIMITS
-from compiler.program.program import Program
-from compiler.program.segment import PlannedGroup, lower_segment
-from compiler.program.timing.timeline import Timeline
-from compiler.program.verify import VerifiedProgram, verify
-from compiler.tiling.commands import estimated_commands
+from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.proof import ProvedProgram, prove
+from compiler.program.loops.time import LoopedTime, time_of
+from compiler.program.segment import PlannedGroup
+from compiler.program.steps.equal_groups import EqualGroups
+from compiler.program.steps.segment import SegmentSteps
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.price import group_of
-from compiler.tiling.tiled import TiledGroup
 
 # What no program of ours may be, whatever the profile allows.
 _TOO_LARGE: Final = "program_too_large"
-# How often a graph is partitioned anew because a program exceeded a limit.
-_ATTEMPTS_MAX: Final = 64
-# Commands times queues beyond which a segment of several ops is cut before it is lowered: half of what can be proved.
-_CLOCKS_MAX: Final = DEFAULT_LIMITS.clock_entries // 2
-# Beyond so many commands a segment of several ops is cut, for lowering and proof take 1.5 KiB of memory for each.
-_COMMANDS_MAX: Final = 600_000
-# What the proof keeps for each word of the DRAM that is written: the command that wrote it.
-_SHADOW_BYTES: Final = 4
+
+
+class SegmentTooLongError(LimitError):
+    """The programs of some segments exceed limits; the segment compiler knows which, so that a partition cuts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredSegment:
-    """A chip segment's program in time, what its proof found, and its bytes; all None for a host segment."""
+    """A chip segment's program, how long it takes, what its proof found, and its bytes; all None for a host segment."""
 
-    timeline: Timeline | None = None
-    verified: VerifiedProgram | None = None
+    program: LoopedProgram | None = None
+    time: LoopedTime | None = None
+    proof: ProvedProgram | None = None
     sizes: ProgramSizes | None = None
-
-    @property
-    def program(self) -> Program | None:
-        """The segment's program."""
-        return None if self.timeline is None else self.timeline.program
 
 
 # A segment, why it is refused, by op its part of the limit that the program comes nearest to, and the program.
@@ -80,72 +66,76 @@ class LoweredGraph:
     reason: str = ""
 
 
+@dataclass(slots=True, eq=False)
+class Lowered:
+    """What was lowered of one graph: segments by their groups and tilings, and groups that others may be like."""
+
+    graph: Graph | None = None
+    segments: dict[object, LoweredSegment] = field(default_factory=dict)
+    groups: EqualGroups = field(default_factory=EqualGroups)
+
+    def of(self, graph: Graph) -> None:
+        """Forget what is of another graph."""
+        if graph is not self.graph:
+            self.graph, self.segments, self.groups = graph, {}, EqualGroups()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerSegments:
-    """Pass: a program for every chip segment; a segment whose program exceeds a limit is cut, and all goes on anew."""
+    """Pass: a program for every chip segment. What was lowered is kept for when others are cut, and all comes again."""
 
     name: str = "program"
     source: ModelSource
     profile: Profile
-    options: Options
     compilers: SegmentCompilers = field(repr=False)
-    partition: PartitionGraph = field(repr=False)
-    degradations: Degradations = field(default_factory=Degradations, repr=False)
     tables: AddressTables = field(default_factory=AddressTables, repr=False)
+    lowered: Lowered = field(default_factory=Lowered, repr=False)
 
     def run(self, mapped: MappedGraph) -> LoweredGraph:
-        """Raises LimitError naming op, limit and amount where a single op's program exceeds a limit (PART-3)."""
+        """Raises SegmentTooLongError where smaller segments are needed, and LimitError naming op, limit and amount
+        where a single op's program exceeds a limit (PART-3).
+        """
         reason = no_programs(self.profile)
         if reason:
             none = LoweredSegment()
             return LoweredGraph(mapped=mapped, segments=tuple(none for _ in mapped.fused.segments), reason=reason)
-        known: dict[object, LoweredSegment] = {}
-        for _ in range(_ATTEMPTS_MAX):
-            facts = mapped.fused.facts
-            compiler = self.compilers.of(facts)
-            result: list[LoweredSegment] = []
-            segments = mapped.fused.segments
-            # what is refused beforehand is cut before others are lowered in vain
-            early: list[_Tried] = [
-                (found, *why, None) for found in segments if (why := self._unprovable(facts, found)) is not None
-            ]
-            for found, refused, shares, lowered in early or (self._tried(facts, found, known) for found in segments):
-                compiler.learn(shares)
-                if refused is not None:
-                    if len(found.segment.ops) == 1:
-                        raise _last_word(facts, found.segment.ops, refused)
-                    compiler.refuse(found.segment.ops, refused)
-                elif lowered is not None:
-                    result.append(lowered)
-            if len(result) == len(segments):
-                self.tables.keep()
-                return LoweredGraph(mapped=mapped, segments=tuple(result))
-            fuse = FuseSegments(options=self.options, compilers=self.compilers, degradations=self.degradations)
-            again = fuse.run(self.partition.run(facts.graph, facts))
-            mapped = MapToChips(profile=self.profile, options=self.options).run(again)
-        raise LimitError(
-            "cutting segments does not bring their programs within the profile's limits",
-            code="program_too_long",
-            stage="lower",
-            actual=f"{_ATTEMPTS_MAX} attempts",
-        )
+        facts, segments = mapped.fused.facts, mapped.fused.segments
+        compiler = self.compilers.of(facts)
+        self.lowered.of(facts.graph)
+        result: list[LoweredSegment] = []
+        cut: list[TesseraError] = []
+        # what is refused beforehand is cut before others are lowered in vain
+        early: list[_Tried] = [
+            (found, *why, None) for found in segments if (why := self._unprovable(facts, found)) is not None
+        ]
+        for found, refused, shares, lowered in early or (self._tried(facts, found) for found in segments):
+            compiler.learn(shares)
+            if refused is not None:
+                if len(found.segment.ops) == 1:
+                    raise _last_word(facts, found.segment.ops, refused)
+                compiler.refuse(found.segment.ops, refused)
+                cut.append(refused.error)
+            elif lowered is not None:
+                result.append(lowered)
+        if cut:
+            raise SegmentTooLongError(
+                cut[0].message, code=cut[0].code, stage=self.name, actual=cut[0].actual, limit=cut[0].limit
+            )
+        self.tables.keep()
+        return LoweredGraph(mapped=mapped, segments=tuple(result))
 
-    def _tried(self, facts: GraphFacts, found: FusedSegment, known: dict[object, LoweredSegment]) -> _Tried:
-        too_long = self._too_long(facts, found)
-        if too_long is not None:
-            return found, *too_long, None
+    def _tried(self, facts: GraphFacts, found: FusedSegment) -> _Tried:
         with collection_paused():
-            lowered = self._lowered(facts, found, known)
+            lowered = self._lowered(facts, found)
         if isinstance(lowered, Refused):
             return found, lowered, {}, None
         return found, self._refused(facts, found, lowered), self._shares(found, lowered), lowered
 
-    def _lowered(
-        self, facts: GraphFacts, found: FusedSegment, known: dict[object, LoweredSegment]
-    ) -> LoweredSegment | Refused:
+    def _lowered(self, facts: GraphFacts, found: FusedSegment) -> LoweredSegment | Refused:
         if found.segment.kind is SegmentKind.HOST:
             return LoweredSegment()
         key = tuple((group.ops, group.choice.tiling) for group in found.groups)
+        known = self.lowered.segments
         if key in known:
             return _called(known[key], found.segment.id)
         try:
@@ -165,7 +155,7 @@ class LowerSegments:
         """A program of some groups of a segment, proved."""
         ops = tuple(op for group in groups for op in group.ops)
         names = {id(group): f"{found.segment.id}.g{number}" for number, group in enumerate(found.groups)}
-        timeline = lower_segment(
+        steps = SegmentSteps(
             facts,
             self.profile,
             found.segment.id,
@@ -174,17 +164,20 @@ class LowerSegments:
             self.compilers.of(facts).resident_bytes(found.segment.ops),
             Decoders(facts.graph, opened(facts.graph.source, self.source)),
             self.tables,
+            self.lowered.groups,
         )
-        program = timeline.program
+        program = steps.lowered()
         try:
-            verified = verify(program, shared=self.profile.engines.shared)
+            proof = prove(program, shared=self.profile.engines.shared)
         except ProgramError as error:
             if error.violation == "size":
                 return self._too_large(facts, ops, error.actual, error.limit)
             raise InternalError(
                 "a program of ours is not safe", stage="lower", node=found.segment.id, actual=str(error)
             ) from error
-        return LoweredSegment(timeline=timeline, verified=verified, sizes=program_sizes(program))
+        return LoweredSegment(
+            program=program, time=time_of(program, self.profile), proof=proof, sizes=program_sizes(program)
+        )
 
     def _at_fault(self, facts: GraphFacts, found: FusedSegment) -> list[FailedGroup]:
         """The groups of a segment whose programs fail alone; if none does, those of several ops, or all."""
@@ -219,54 +212,22 @@ class LowerSegments:
         return Refused(error=error, curable=True, share=max(share, 1.01))
 
     def _unprovable(self, facts: GraphFacts, found: FusedSegment) -> tuple[Refused, dict[int, float]] | None:
-        """Whether a segment's tensors are beyond what a proof takes on, told before the program is lowered (PROG-4).
+        """Whether a segment's tensors exceed the DRAM, in which they lie together: told before it is lowered (PROG-4).
 
-        They have to lie in the DRAM together. Of what is written there the proof keeps a number for each word, and no
-        word is longer than from where one tile begins to where another one does. The refusal, and by op its part.
+        The refusal, and by op its part.
         """
         geometries = [GroupGeometry(facts, group.ops) for group in found.groups]
         read = {name for geometry in geometries for name in geometry.inputs}
         ends = read.union(*(geometry.outputs for geometry in geometries))
         ops, capacity = found.segment.ops, self.profile.dram.capacity_bytes
-        if (total := sum(map(facts.tensor_bytes, ends))) > capacity:
-            message, limit = "the tensors of the program exceed the DRAM", capacity
-            amounts = [sum(map(facts.tensor_bytes, geometry.outputs)) for geometry in geometries]
-        elif total > DEFAULT_LIMITS.shadow_bytes // _SHADOW_BYTES:
-            message, limit = "the program is too large to be proved safe", DEFAULT_LIMITS.shadow_bytes
-            beside = self.profile.beside(self.compilers.of(facts).resident_bytes(ops))
-            tilings = [group.choice.tiling for group in found.groups]
-            tiled = [group_of(g, beside, tiling) for g, tiling in zip(geometries, tilings, strict=True)]
-            amounts = [_SHADOW_BYTES * least_words(group) for group in tiled]
-            total = sum(amounts)
-        else:
+        total = sum(map(facts.tensor_bytes, ends))
+        if total <= capacity:
             return None
-        if total <= limit:
-            return None
-        last = [geometry.indices[-1] for geometry in geometries]
-        shares = {op: amount / limit for op, amount in zip(last, amounts, strict=True)}
-        return self._too_large(facts, ops, total, limit, message), shares
-
-    def _too_long(self, facts: GraphFacts, found: FusedSegment) -> tuple[Refused, dict[int, float]] | None:
-        """Whether the tilings of several ops promise more commands than are sensible to lower, before it is done.
-
-        The refusal, and by op its part of that limit. Stationary weights of a whole chip leave its groups so little
-        room that a few positions are worked on at a time; of smaller segments the tiles are larger, too.
-        """
-        ops = found.segment.ops
-        if found.segment.kind is SegmentKind.HOST or len(ops) == 1:
-            return None
-        limit = min(_COMMANDS_MAX, _CLOCKS_MAX // len(machine_of(self.profile).queues))
-        beside = self.profile.beside(self.compilers.of(facts).resident_bytes(ops))
-        counts = {
-            group.ops: estimated_commands(group_of(GroupGeometry(facts, group.ops), beside, group.choice.tiling))
-            for group in found.groups
+        shares = {
+            geometry.indices[-1]: sum(map(facts.tensor_bytes, geometry.outputs)) / capacity for geometry in geometries
         }
-        total = sum(counts.values())
-        if total <= limit:
-            return None
-        shares = {op: count / limit / len(of) for of, count in counts.items() for op in of}
-        message = "by an estimate the segment has more commands than are lowered and proved as one program"
-        return self._too_large(facts, ops, total, limit, message), shares
+        refused = self._too_large(facts, ops, total, capacity, "the tensors of the program exceed the DRAM")
+        return refused, shares
 
     def _shares(self, found: FusedSegment, lowered: LoweredSegment) -> dict[int, float]:
         """By op its part of the limit that its segment's program comes nearest to."""
@@ -276,7 +237,8 @@ class LowerSegments:
         if not amounts:
             return {}
         share = max(actual / limit for _, limit, actual in amounts)
-        counts = np.bincount(lowered.program.commands["step"], minlength=len(lowered.program.steps))
+        listed = lowered.program.program
+        counts = np.bincount(listed.commands["step"], minlength=len(listed.steps))
         ops = [op for group in found.groups for op in sorted(group.ops)]
         total = max(1, int(counts.sum()))
         return {op: share * count / total for op, count in zip(ops, counts.tolist(), strict=True)}
@@ -291,15 +253,6 @@ class LowerSegments:
         amounts = _amounts(self.profile, lowered.program, lowered.sizes)
         share = next(actual / limit for _, limit, actual in amounts if actual > limit)
         return Refused(error=error, curable=True, share=share)
-
-
-def least_words(group: TiledGroup) -> int:
-    """How many words the result of a group has in the DRAM at least: at the begin of each tile a word begins."""
-    geometry, tiles = group.geometry, group.frustums.tiles
-    tensor, size = geometry.output, geometry.facts.tensor_bytes(geometry.primary)
-    strides = strides_of(tensor.shape, memory_order(tensor.axes), tensor.element_bytes)
-    begins = ((stride, tiles[axis].starts) for axis, stride in zip(tensor.axes, strides, strict=True) if axis in tiles)
-    return size // gcd(size, *(stride * int(np.gcd.reduce(starts)) for stride, starts in begins))
 
 
 def _last_word(facts: GraphFacts, ops: Sequence[int], refused: Refused) -> TesseraError:
@@ -317,7 +270,7 @@ def _last_word(facts: GraphFacts, ops: Sequence[int], refused: Refused) -> Tesse
 
 
 def limit_exceeded(
-    facts: GraphFacts, profile: Profile, ops: Sequence[int], program: Program, sizes: ProgramSizes
+    facts: GraphFacts, profile: Profile, ops: Sequence[int], program: LoopedProgram, sizes: ProgramSizes
 ) -> LimitError | None:
     """The first limit of an executable that the program of some ops exceeds; None if it keeps all."""
     for field_name, limit, actual in _amounts(profile, program, sizes):
@@ -337,13 +290,13 @@ def limit_exceeded(
     return None
 
 
-def _amounts(profile: Profile, program: Program, sizes: ProgramSizes) -> list[tuple[str, int, int]]:
+def _amounts(profile: Profile, program: LoopedProgram, sizes: ProgramSizes) -> list[tuple[str, int, int]]:
     """What a profile limits of a program: (field, limit, actual)."""
     limits = profile.limits
-    amounts = [("commands", limits.commands, len(program.commands))]
+    amounts = [("commands", limits.commands, len(program.program.commands))]
     amounts.append(("program_bytes", limits.program_bytes, sizes.program_bytes))
     if limits.program_bytes_per_core is not None:
-        most = max(bytes_by_core(program, sizes).values(), default=0)
+        most = max(bytes_by_core(program.program, sizes).values(), default=0)
         amounts.append(("program_bytes_per_core", limits.program_bytes_per_core, most))
     return [(name, limit, actual) for name, limit, actual in amounts if limit is not None]
 
@@ -357,12 +310,14 @@ def no_programs(profile: Profile) -> str:
 
 def _called(lowered: LoweredSegment, name: str) -> LoweredSegment:
     """A segment's program by another name: segments are numbered anew when others were cut."""
-    timeline = lowered.timeline
-    if timeline is None or timeline.program.name == name:
+    looped = lowered.program
+    if looped is None or looped.program.name == name:
         return lowered
-    program = timeline.program
+    program = looped.program
     steps = tuple(replace(step, group=name + step.group.removeprefix(program.name)) for step in program.steps)
-    return replace(lowered, timeline=replace(timeline, program=replace(program, name=name, steps=steps)))
+    renamed = replace(looped, program=replace(program, name=name, steps=steps))
+    time = lowered.time and replace(lowered.time, looped=renamed)
+    return replace(lowered, program=renamed, time=time)
 
 
 def handed_out(facts: GraphFacts, ops: Iterable[int]) -> frozenset[str]:

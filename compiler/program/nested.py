@@ -11,12 +11,12 @@ from typing import NamedTuple
 from compiler.ops.op_facts import FACTORS, OpFacts
 from compiler.program.core_memory import NestedMemory, Work
 from compiler.program.emitter import Box, Held, is_empty, overlap
-from compiler.program.group import stored_box
 from compiler.program.iteration import At, Loop, Step
 from compiler.program.located import Part
 from compiler.program.parts import channel_part
 from compiler.program.program import Opcode
 from compiler.program.rounds import in_step
+from compiler.program.stored_boxes import StoredBoxes
 from compiler.program.tiles import Index
 from compiler.program.weight_reach import Core, Need
 from compiler.program.weights import Bound
@@ -63,14 +63,7 @@ class NestedLowering(NestedMemory):
                 found.append(self.step(f"pass on {name}", op, partial(self._pass_results, op)))
             kept = (dying for dying in self.dying((step,)) if dying in self.group.core_resident)
             found += [self.step(f"keep {dying}", op, partial(self._keep_results, dying)) for dying in kept]
-        begin = self.step("begin results", self.geometry.ops[-1], self.each(self._begin_results))
-        return begin, Loop(name="core tiles", count=lambda at: len(self._rounds_of(at[0])), body=tuple(found))
-
-    def _begin_results(self, unit: int, index: Index) -> None:
-        for name in self.geometry.outputs or (self.geometry.primary,):
-            held = self.tile(name, unit, index)
-            if held is not None:
-                held.slot.begin()
+        return (Loop(name="core tiles", count=lambda at: len(self._rounds_of(at[0])), body=tuple(found)),)
 
     def _rounds_of(self, number: int) -> list[list[Work]]:
         """The core rounds of a round of tiles."""
@@ -208,7 +201,7 @@ class NestedLowering(NestedMemory):
         entries = self._entries(op, mine)
         if part.turn == 0:
             for entry in entries:
-                self._begin(op, entry, now)
+                self._pull_waiting(op, entry, now)
         entries = [entry for entry in entries if not is_empty(entry.box)]
         if part.turn == 0:
             for entry in entries:
@@ -237,7 +230,6 @@ class NestedLowering(NestedMemory):
             held = self._core_tile(name, unit, core, index, part)
             if held is None or not self._has_work(name, unit, core, index):
                 continue
-            held.slot.begin(name)
             wanted.setdefault((unit, held.box), []).append((core, held))
             tiles[unit, held.box] = tile
         for (unit, box), targets in wanted.items():
@@ -260,8 +252,8 @@ class NestedLowering(NestedMemory):
         found = self._alone.get(name)
         if found is None:
             place, key = self.core_place(0, 0), ("core tile", name)
-            keys = [found for found in (key, (*key, 1)) if (place, found) in self.buffers.slots]
-            found = self._alone[name] = self.buffers.are_alone(place, keys)
+            slots = [slot for its in (key, (*key, 1)) if (slot := self.buffers.slots.get((place, its))) is not None]
+            found = self._alone[name] = self.buffers.are_alone(slots)
         return found
 
     def _before(self, unit: int, tile: Index, core: int, index: Index) -> dict[str, int] | None:
@@ -324,13 +316,13 @@ class NestedLowering(NestedMemory):
         """An op on the core tiles of a core round."""
         work, now = self._now(at)
         for entry in self._entries(op, self._working(op, work)):
-            self._begin(op, entry, now)
+            self._pull_waiting(op, entry, now)
             if not is_empty(entry.box):
                 bound = self.weights.bound(step, self._need(op, entry), at[0], self._use(at))
                 self._call(op, entry, bound)
 
-    def _begin(self, op: OpFacts, entry: _Entry, now: _Round) -> None:
-        entry.held.slot.begin()
+    def _pull_waiting(self, op: OpFacts, entry: _Entry, now: _Round) -> None:
+        """Bring what waits of an op's result beside what is made anew."""
         self._pull(op.output, entry.unit, entry.core, entry.core_tile, entry.held, now, at_once=False)
 
     def _call(self, op: OpFacts, entry: _Entry, weights: Bound, part: Part | None = None) -> None:
@@ -403,9 +395,8 @@ class NestedLowering(NestedMemory):
                     (near if other == unit else far).append((target, part))
             # in a cluster by the sender's engine, else from cluster to cluster
             number = self.core_number(unit, core)
-            own = source.slot.written_by(self.makers(number))
-            self.send_own(source, own, near, self.queue("mvdma", number), element)
-            self.send_own(source, own, far, self.queue("cdma", unit) if far else 0, element)
+            self.send(source, near, self.queue("mvdma", number), element)
+            self.send(source, far, self.queue("cdma", unit) if far else 0, element)
 
     def _receivers(self, step: int, op: OpFacts, cores: list[Core], index: Index) -> list[tuple[Core, Held, Box]]:
         """Of the cores that work on a core tile those that need some of an op's result, where it lies, and what."""
@@ -500,6 +491,13 @@ class NestedLowering(NestedMemory):
                     queue = self.queue("mvdma", self.core_number(*sender))
                     self.emitter.copy(opcode, queue, source, target, part, element)
 
+    def core_boxes(self, name: str) -> StoredBoxes:
+        """The parts of an output that core tiles hand out of their SRAM tiles' boxes."""
+        found = self._drained.get(name)
+        if found is None:
+            found = self._drained[name] = StoredBoxes(self.core_tiles, name, self._blocks)
+        return found
+
     def _drain(self, op: OpFacts, job: Work, box: Box, held: Held) -> None:
         """An output of the group from a core to the SRAM: what no other core tile hands out."""
         unit, tile, core, index = job
@@ -508,11 +506,9 @@ class NestedLowering(NestedMemory):
         if not self.hands_out(op, 0, core):
             return
         target = self.tile(op.output, unit, tile)
-        mine = stored_box(self.core_tiles, op.output, index, self._blocks)
+        mine = self.core_boxes(op.output).of(index)
         part = overlap(box, mine) if mine is not None else None
         part = overlap(part, target.box) if part is not None and target is not None else None
         if target is not None and part is not None:
-            if self.geometry.is_in_place:
-                target.slot.again()
             queue = self.queue("mvdma", self.core_number(unit, core))
             self.emitter.copy(Opcode.MOVE, queue, held, target, part, self.element(op.output))

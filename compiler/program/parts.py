@@ -12,10 +12,9 @@ from compiler.ops.op_facts import OpFacts
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.located import Located, Part
-from compiler.program.peers import between_cores, loaders_at_once, send, send_own, share_out
+from compiler.program.peers import between_cores, loaders_at_once, send, share_out
 from compiler.program.program import OUTPUT, Level, Opcode
 from compiler.program.rounds import Job
-from compiler.program.slots import Slot
 from compiler.program.tiles import Index
 from compiler.tiling.tile import Spread
 from compiler.units import ceil_div, element_bytes
@@ -99,32 +98,11 @@ class SharedLowering(Located):
             target = self.tile(op.output, other, index) if part is not None else None
             if part is not None and target is not None:
                 found.append((target, part))
-        cores = range(self.configuration.cores if self.level is Level.SRAM else 1)
-        own = held.slot.written_by([queue for core in cores for queue in self.makers(self.core_number(unit, core))])
-        self.send_own(held, own, found, self.queue(engine, unit), self.element(op.output))
+        self.send(held, found, self.queue(engine, unit), self.element(op.output))
 
-    def send_own(
-        self,
-        source: Held,
-        own: Slot,
-        targets: list[tuple[Held, Box]],
-        queue: int,
-        element: int,
-        *,
-        is_ahead: bool = False,
-    ) -> None:
-        """Send what a memory has by itself (`own`): nothing waits there for what others send to it meanwhile."""
-        send_own(self.emitter, source, own, targets, queue, element, is_ahead=is_ahead)
-
-    def send(
-        self, source: Held, targets: list[tuple[Held, Box]], queue: int, element: int, *, is_ahead: bool = False
-    ) -> None:
+    def send(self, source: Held, targets: list[tuple[Held, Box]], queue: int, element: int) -> None:
         """From one memory to others: neighbours that need the same box at the same address get it at once."""
-        send(self.emitter, source, targets, queue, element, is_ahead=is_ahead)
-
-    def makers(self, core: int) -> list[int]:
-        """The queues by which a core's own results come to lie somewhere: its calls, rows of tables, what it moves."""
-        return [self.queue(engine, core) for engine in ("core", "iodma", "mvdma") if self.machine.has(engine)]
+        send(self.emitter, source, targets, queue, element)
 
     def between_cores(self, sender: int, receiver: int) -> int | None:
         """The queue that moves bytes from one core to another; None if none does."""
@@ -281,7 +259,6 @@ class SharedLowering(Located):
             for unit, index in jobs:
                 held = self.tile(operand.tensor, unit, index, part)
                 if held is not None:
-                    held.slot.begin(part.range)
                     targets, units = wanted.setdefault(held.box, ([], []))
                     targets.append(held)
                     units.append(unit)

@@ -132,7 +132,6 @@ class PassingWeights(WeightBoxes):
         address = self._passing_address(level, step, operand, size, use) if is_beside else 0
         for unit in units:
             slot = self._beside(level, unit, address, size) if is_beside else self._lines[unit]
-            slot.begin()
             found[unit] = self._held(slot, slot.address, operand, box)
         region = self.context.region(operand.tensor)
         lowering.deliver(region, [found[u] for u in units], units, box, lowering.element(operand.tensor), dealt)

@@ -115,8 +115,7 @@ class Slot:
 
     `touched` are the marks of what read or wrote since the content began, `writers` of what wrote. `span` knows other
     slots that share bytes with it, `before` are the marks of those that nothing touches any more; `content` says what
-    it holds now, for what is loaded once. A *rolling* slot is written and read in turns, part by part: every write
-    waits for what touched it before.
+    it holds now, for what is loaded once.
     """
 
     __slots__ = (
@@ -124,7 +123,6 @@ class Slot:
         "address",
         "barrier",
         "before",
-        "is_rolling",
         "place",
         "served",
         "size_bytes",
@@ -133,8 +131,7 @@ class Slot:
         "writers",
     )
 
-    def __init__(self, place: int, address: int, size_bytes: int, *, is_rolling: bool = False) -> None:
-        self.is_rolling = is_rolling
+    def __init__(self, place: int, address: int, size_bytes: int) -> None:
         self.place = place
         self.address = address
         self.size_bytes = size_bytes
@@ -179,25 +176,6 @@ class Slot:
         self.barrier, self.touched, self.writers = barrier, {}, {}
         self.served = set()
         self._content = content
-
-    def again(self) -> None:
-        """More of the same content, over bytes that others have read since it began: writes wait for these too."""
-        barrier = self.barrier
-        if self.before:
-            barrier = merged(barrier, self.before)
-        for slot in self.others():
-            if slot.touched:
-                barrier = merged(barrier, slot.touched)
-            if slot.barrier and not slot.writers:
-                barrier = merged(barrier, slot.barrier)
-        self.barrier = barrier
-        self.served = set()
-
-    def others(self) -> Iterator[Slot]:
-        """The other slots that share bytes with it."""
-        if self.span is not None:
-            for span in (self.span, *self.span.conflicts):
-                yield from (slot for slot in span.slots if slot is not self)
 
     def part(self) -> None:
         """Know no other slots any more: what knows each other is not freed with the last that knows it."""

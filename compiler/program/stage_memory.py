@@ -24,14 +24,11 @@ from compiler.tiling.tiled import TiledGroup
 class StageMemory(GroupLowering):
     """The slots of a breadth-first group, and where a stage's pieces find room in a core."""
 
-    def __init__(
-        self, context: Context, group: TiledGroup, steps: Mapping[int, int], before: dict[int, list[Slot]]
-    ) -> None:
+    def __init__(self, context: Context, group: TiledGroup, steps: Mapping[int, int]) -> None:
         """As any group's."""
         self._longest: dict[tuple[int, str], tuple[int, ...]] = {}
         self._beside: dict[tuple[int, int, int], Slot] = {}
-        self._besides: set[Slot] = set()
-        super().__init__(context, group, steps, before)
+        super().__init__(context, group, steps)
 
     def lay_out(self, unit: int) -> None:
         """The slots of one cluster and its cores."""

@@ -80,7 +80,6 @@ class _Made(NamedTuple):
     fetched: list[tuple[str, Held]]
     operands: Bound
     result: Held
-    is_new: bool
 
 
 @dataclass(slots=True)
@@ -106,7 +105,7 @@ class StagedLowering(StageMemory):
         for number, stage in enumerate(self.group.stages):
             ops = [self.geometry.ops[step] for step in stage.steps]
             found += [
-                self.step(f"begin {op.output}", op, self.each(partial(self._begin_result, ops[-1], op)))
+                self.step(f"pull {op.output}", op, self.each(partial(self._pull_result, ops[-1], op)))
                 for op in self._results(stage, ops)
             ]
             found += [self.lasting_weights(step, op) for step, op in zip(stage.steps, ops, strict=True)]
@@ -142,10 +141,8 @@ class StagedLowering(StageMemory):
     def _results(self, stage: CoreStage, ops: list[OpFacts]) -> list[OpFacts]:
         return [op for op in ops if op.output in stage.results or op.output in stage.staying]
 
-    def _begin_result(self, last: OpFacts, op: OpFacts, unit: int, index: Index) -> None:
-        held = self.tile(op.output, unit, index) if self.first_slice(last.output, index) else None
-        if held is not None:
-            held.slot.begin()
+    def _pull_result(self, last: OpFacts, op: OpFacts, unit: int, index: Index) -> None:
+        if self.first_slice(last.output, index):
             self._pull(op.output, unit, index)
 
     # --- what is done in turn -----------------------------------------------------------------------------------------
@@ -328,29 +325,18 @@ class StagedLowering(StageMemory):
                 operands.append((operand.number, inside[name].part(need)))
             staying = self.staying(op.output, unit, index)
             if staying is not None:
-                result, is_new = staying.part(piece.box), False
+                result = staying.part(piece.box)
             else:
-                result, is_new = self._result(room, inside, op, piece.box, first=place == 0)
+                result = self._result(room, inside, op, piece.box, first=place == 0)
             inside[op.output] = result
-            found.append(_Made(fetched, operands, result, is_new))
+            found.append(_Made(fetched, operands, result))
         return found
 
     def _fetch(self, number: int, place: int, at: At) -> None:
         """Bring what an op reads from outside the stage to the pieces of a turn."""
         for entry, made in self._on_their_way(number, at):
-            if place == 0:
-                # all of the piece's buffer, whatever of it the first op uses
-                slot = self._slot(number, entry.unit, entry.piece.core)
-                if number in self._doubled and (at[0] * entry.total + entry.number) % 2:
-                    slot = self.buffers.slots[slot.place, ("piece", number, 1)]
-                slot.begin()
-            its = made[place]
-            beside = [held.slot for _, held in its.fetched] + ([its.result.slot] if its.is_new else [])
-            for slot in beside:
-                if slot in self._besides:
-                    slot.begin()
             queue = self.queue("mvdma", self.core_number(entry.unit, entry.piece.core))
-            for name, held in its.fetched:
+            for name, held in made[place].fetched:
                 if is_empty(held.box):
                     continue
                 for source in self.pieces(name, entry.unit, entry.tile, held.box):
@@ -393,22 +379,16 @@ class StagedLowering(StageMemory):
             target = self.tile(op.output, unit, index) if self.staying(op.output, unit, index) is None else None
             part = overlap(held.box, target.box) if target is not None else None
             if target is not None and part is not None:
-                if op.output in self.takes_over:
-                    # other cores have read what this lies over since the stage began
-                    target.slot.again()
                 queue = self.queue("mvdma", self.core_number(*entry.place))
                 self.emitter.copy(Opcode.MOVE, queue, held, target, part, self.element(op.output))
 
-    def _result(self, room: _Room, inside: dict[str, Held], op: OpFacts, box: Box, *, first: bool) -> tuple[Held, bool]:
-        """Where a piece's result lies: over an operand if the op may work in place, else behind what is there.
-
-        And whether it has a place of its own.
-        """
+    def _result(self, room: _Room, inside: dict[str, Held], op: OpFacts, box: Box, *, first: bool) -> Held:
+        """Where a piece's result lies: over an operand if the op may work in place, else behind what is there."""
         source = None if first else self._overwritten(op, {name: held.box for name, held in inside.items()}, box)
         if source is not None:
-            return inside[source], False
+            return inside[source]
         where, begin = self._room(room, op.output, prod(lengths(box)))
-        return in_slot(where, self.dense_strides(op.output, lengths(box)), box, begin), True
+        return in_slot(where, self.dense_strides(op.output, lengths(box)), box, begin)
 
     def _room(self, room: _Room, name: str, count: int) -> tuple[Slot, int]:
         """A place for so many elements of a tensor: in the piece's buffer, or in what else a larger tile may use."""
@@ -432,7 +412,6 @@ class StagedLowering(StageMemory):
         found = self._beside.get(key)
         if found is None:
             found = self._beside[key] = self.buffers.insert(*key)
-            self._besides.add(found)
         return found, start
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,17 +95,6 @@ def normalise(low: Ints, counts: Ints, strides: Ints, run_bytes: Ints) -> Normal
         counts[:, column + 1] = np.where(moves, 1, inner_count)
         strides[:, column + 1] = np.where(moves, 0, inner_stride)
     return Normal(low=low, counts=counts, strides=strides, repeats=repeated.any(axis=1), tangles=tangles)
-
-
-def granularity(normal: Normal, select: Any, begin: int = 0) -> int:
-    """The largest word of which all selected accesses are whole words at multiples of its size from `begin` on; 0 if
-    none is."""
-    if normal.tangles[select].any():
-        return 1
-    low, counts, strides = normal.low[select], normal.counts[select], normal.strides[select]
-    # a dimension of bytes next to each other is so many bytes long; any other one goes by its stride
-    lengths = np.where(strides == 1, counts, strides).astype(np.int64)
-    return int(np.gcd(np.gcd.reduce(low - begin), np.gcd.reduce(lengths, axis=None))) if len(low) else 0
 
 
 def distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:

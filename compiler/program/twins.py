@@ -40,9 +40,7 @@ class Twins:
         """A twin, of its own key, for the slot of a key in each of some places."""
         for place in places:
             slot = self._buffers.slots[place, key]
-            found = self._buffers.insert(place, address, slot.size_bytes)
-            found.is_rolling = slot.is_rolling
-            self._buffers.slots[place, twin] = found
+            self._buffers.add(place, twin, address, slot.size_bytes)
 
 
 def align_to_line(size_bytes: int) -> int:

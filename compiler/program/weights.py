@@ -211,8 +211,6 @@ class GroupWeights(PassingWeights):
     def _fill_units(self, step: int, wholes: Mapping[int, _Whole], operands: Sequence[Operand], at: At) -> None:
         """Bring an op's weights or address tables to where they wait in the SRAMs of units."""
         lowering = self.lowering
-        for unit in wholes:
-            self._unit_slots[step, unit].begin(step)
         cores = {core for unit in wholes for core in lowering.cores_of(unit)}
         for number, operand in enumerate(operands):
             if self._come_from_peers(operand, tuple((0, extent) for extent in self._shape(operand)), cores):
@@ -259,8 +257,6 @@ class GroupWeights(PassingWeights):
     def _fill_tables(self, step: int, cores: list[Core], at: At, use: int = 0) -> None:
         """Bring an op's address tables to cores."""
         bound = {core: self._tables_in(step, self._table_slots[step, *core]) for core in cores}
-        for core in cores:
-            self._table_slots[step, *core].begin(("addresses", step))
         for number, operand in enumerate(self._tables[step]):
             targets = {core: bound[core][number][1] for core in cores}
             self._bring(step, operand, targets[cores[0]].box, targets, None, use, self._dealt(step, number, at))
@@ -295,8 +291,6 @@ class GroupWeights(PassingWeights):
         """
         boxes = self.boxes(*content)
         bound = {core: self._bound(self._slots[step, *core][turn], content, boxes) for core in cores}
-        for core in cores:
-            self._slots[step, *core][turn].begin(content)
         brought = set()
         filled = [(operand, box) for operand, box in boxes if not is_empty(box)]
         for number, (operand, box) in enumerate(filled):
@@ -446,7 +440,6 @@ class GroupWeights(PassingWeights):
             return {unit: self._held(slot, slot.address + place, operand, its) for unit, slot in slots}
         for unit in units:
             slot = self._unit_slots[step, unit]
-            slot.begin(step)
             found[unit] = self._held(slot, slot.address, operand, box)
         region, element = self.context.region(operand.tensor), lowering.element(operand.tensor)
         lowering.deliver(region, list(found.values()), units, box, element, dealt)

@@ -59,8 +59,10 @@ def segments_of(
     if not profile.is_stationary:
         return alternating_parts(facts.graph)
     compiler = UnitCompiler(facts, profile, options, others)
-    partition = PartitionGraph(profile=profile, options=options, candidates=lambda _: compiler)
-    found = partition.run(facts.graph, facts)
+    partition = PartitionGraph(
+        profile=profile, options=options, candidates=lambda _: compiler, facts_of=lambda _: facts
+    )
+    found = partition.run(facts.graph)
     return tuple((segment.kind is SegmentKind.HOST, segment.ops) for segment in found.segments)
 
 

@@ -15,9 +15,9 @@ from compiler.ops.base import Call
 from compiler.ops.contraction import Product
 from compiler.ops.slab import Box, Slab, lengths
 from compiler.program.calls import HOSTILE, TableGeometry, box_of
+from compiler.program.checked import CheckedProgram
 from compiler.program.errors import ProgramError
 from compiler.program.program import Decode, OperandType, Program
-from compiler.program.verify import CheckedProgram
 from compiler.simulator.gather import WindowGather, as_windows, empty_met, met_bytes
 from compiler.units import numpy_dtype
 

@@ -1,9 +1,9 @@
 """Runs a program on flat byte memories, command by command, address for address (SIM-1).
 
 A `Chip` takes inputs and weights by the names of its regions, runs, and is read by name. The program is not trusted:
-`compiler.program.verify.check` proves that every access lies inside its memory before the first command runs, and rows
-that indices name are checked as they are read. The verifier also decides whether commands wait for their inputs; here
-they run one after another.
+`compiler.program.checked.check` proves that every access lies inside its memory before the first command runs, and rows
+that indices name are checked as they are read. Whether commands wait for their inputs is proved elsewhere
+(`compiler.program.loops.proof`); here they run one after another.
 
 A program that loops is checked and run window by window: what it takes in memory does not depend on its iterations.
 """
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from compiler.address.unit import words_of
 from compiler.errors import RequestError
+from compiler.program.checked import CheckedProgram, check, residents_of
 from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
 from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, check_fields, is_call, is_transfer
@@ -27,7 +28,6 @@ from compiler.program.loops.form import check_loops
 from compiler.program.loops.instances import Instances, Window
 from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Level, Program, Region, Step
-from compiler.program.verify import CheckedProgram, check, residents_of
 from compiler.simulator.calls import CallRunner
 from compiler.units import numpy_dtype
 

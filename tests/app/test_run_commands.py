@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli.main import cli
 from app.simulations.arrays import read_arrays
+from compiler.program.loops.instances import Instances
 from compiler.program.timing.trace import trace_of
 from tests.compiler.simulator.test_host_bound import BY_VALUE, looping
 from tests.models import Model
@@ -150,7 +151,9 @@ def test_simulating_proves_the_programs_and_shows_what_they_take(folder: Path) -
     for words in ("Every program is proved safe", "chip 0", "NRAM used", "values only, time is not simulated"):
         assert words in answer.stdout
     report = json.loads(tessera("simulate", str(folder / "executable.tsx"), "--json").stdout)
-    assert report["segments"][0]["commands"] == len(executable_of_folder(folder).segments[0].program.commands)
+    program = executable_of_folder(folder).segments[0].program
+    assert report["segments"][0]["statements"] == len(program.program.commands)
+    assert report["segments"][0]["commands"] == Instances(program).total
 
 
 def test_an_unsafe_mutant_is_refused_with_command_and_violation(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -17,14 +18,19 @@ from app.errors import UnavailableError
 from app.simulations.inputs import fitted_inputs, made_up_inputs
 from app.simulations.listings import Wanted, lines, pieces
 from app.simulations.report import simulation_json
-from app.simulations.simulate import Judge, Watcher, checked_read, simulate
+from app.simulations.simulate import Judge, Watcher, checked_read, run_and_describe, simulate
 from app.store import document_store
 from compiler.errors import CompilationCancelledError, InternalError, RequestError
 from compiler.frontend.source import ModelSource
+from compiler.profile import builtin_profile
 from compiler.program.encoding.blob import Blob
 from compiler.program.errors import ExecutableError, ProgramError
 from compiler.program.executable import Executable, HostConstant, HostSegment
 from compiler.simulator.run import run_executable
+from tests.compiler.program.loops.executables import executable_of, sample_executable
+from tests.compiler.program.loops.expander import expanded
+from tests.compiler.program.loops.mutants import with_number
+from tests.compiler.program.loops.samples import sample
 from tests.models import Model
 from tests.service.executables import embedding, executable, file_of, unsafe
 from tests.service.models import network
@@ -58,6 +64,39 @@ def test_a_run_gives_the_outputs_of_the_model_and_says_what_ran(small: Executabl
     assert output.mean == pytest.approx(values.mean(dtype=np.float64))
     assert output.rms == pytest.approx(np.sqrt(np.square(values, dtype=np.float64).mean()))
     assert (report.seed, report.mode) == (5, "values")
+
+
+def test_a_program_that_loops_runs_and_its_statements_and_commands_are_told_apart() -> None:
+    """PROG-5: what is stored, and what it stands for."""
+    executable_, x = sample_executable(), np.linspace(-3, 5, 96, dtype=np.float32).reshape(12, 8)
+    found = simulate(file_of(executable_), DIGEST, given={"x": x}, seed=5)
+    np.testing.assert_array_equal(found.outputs["z"], np.maximum(x, 0))
+    (segment,) = found.report.segments
+    plain = run_and_describe(
+        executable_of(expanded(sample()), executable_.profile), DIGEST, given={"x": x}, seed=5
+    ).report.segments[0]
+    assert (segment.statements, segment.commands, plain.statements, plain.commands) == (10, 46, 46, 46)
+    assert segment.commands == sum(segment.opcodes.values())
+    assert msgspec.structs.replace(segment, statements=46) == plain
+
+
+def test_a_looped_program_that_is_unsafe_at_one_tile_is_refused_with_statement_and_tile() -> None:
+    """PROG-4: the loads of the last rows, and no others, would leave the DRAM."""
+    far = with_number(sample(), "terms", 0, "coefficient", (1 << 20) // 5)
+    begun: list[str] = []
+    watcher = Watcher(lambda name, *_: begun.append(name), lambda: False)
+    executable_ = executable_of(far, builtin_profile("edge4"))
+    with pytest.raises(ProgramError, match="segment s0: command 0 at tile 5, 1: ") as caught:
+        run(file_of(executable_), watcher=watcher)
+    problem = caught.value.to_dict()
+    assert (problem["command"], problem["tile"], problem["violation"]) == (0, [5, 1], "address")
+    assert begun == ["read", "verify"]
+
+
+def test_a_listing_of_statements_is_short_however_many_commands_run() -> None:
+    text = "\n".join(lines(sample_executable(), Wanted(head=2, tail=1)))
+    assert "statements: 10, for 46 commands" in text
+    assert "for i = 0..5; j = 0..1 of s0" in text
 
 
 def test_a_comparison_that_fails_says_so(small: Executable) -> None:

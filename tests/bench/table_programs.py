@@ -13,7 +13,7 @@ from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.program.executable import ChipSegment, Executable
-from compiler.program.timing.timeline import timeline_of
+from compiler.program.loops.time import time_of
 from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.optimised import best_table
@@ -106,4 +106,4 @@ def _modelled(model: ShapeModel, dims: Mapping[str, int], tables: Tables) -> flo
 def _simulated(executable: Executable, profile: Profile) -> float:
     """Cycles of the chips' programs, one after another; what the host runs is left out."""
     programs = (segment.program for segment in executable.segments if isinstance(segment, ChipSegment))
-    return sum(timeline_of(program, profile).cycles for program in programs)
+    return sum(time_of(program, profile).cycles for program in programs)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from compiler.program.executable import ChipSegment
-from compiler.program.timing.timeline import timeline_of
+from compiler.program.loops.time import time_of
 from compiler.shapes.instance import graph_at
 from compiler.shapes.table import ShapeTable
 from compiler.simulator.value_check import check_values
@@ -32,7 +32,7 @@ def _cycles_and_error(of: Compiled, rows: int, table: ShapeTable) -> tuple[float
     """Modelled and simulated cycles of a table, and its largest relative error against ONNX Runtime."""
     made = executable(of, rows, table)
     programs = [one.program for one in made.segments if isinstance(one, ChipSegment)]
-    simulated = sum(timeline_of(program, of.profile).cycles for program in programs)
+    simulated = sum(time_of(program, of.profile).cycles for program in programs)
     check = check_values(made, graph_at(of.model.graph, {"rows": rows}, of.values), of.source)
     assert check.holds
     return table.cost_cycles / of.model.cores, simulated, max(one.max_error for one in check.comparisons)

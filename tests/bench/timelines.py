@@ -1,4 +1,4 @@
-"""What it takes to tell of a timeline what the report and a trace say of it (SIM-2, SIM-4).
+"""What it takes to tell of a program's time what the report and a trace say of it (SIM-2, SIM-4).
 
 `python -m tests.bench timelines`.
 """
@@ -11,13 +11,12 @@ from typing import Final
 
 from compiler.profile import builtin_profile
 from compiler.program.executable import ChipSegment, Executable
+from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.time import time_of
 from compiler.program.timing.energy import energy_by_level
-from compiler.program.timing.occupancy import occupancies_of
+from compiler.program.timing.observed import observe
 from compiler.program.timing.roofline import roofline_of
-from compiler.program.timing.stalls import stalls_of
-from compiler.program.timing.timeline import timeline_of
 from compiler.program.timing.trace import trace_of
-from compiler.program.timing.usage import usage_of
 from tests.bench.timing import streaming
 
 _COUNTS: Final = (10_000, 100_000, 1_000_000)
@@ -25,8 +24,8 @@ _COUNTS: Final = (10_000, 100_000, 1_000_000)
 
 def run() -> None:
     """Seconds by part and count of commands, after the first program; bytes of the trace."""
-    print("\n### What a timeline tells: `cluster4x4`, the tiles of `timing`\n")
-    parts = ("timeline", "stalls", "energy", "roofline", "usage", "maps of memory", "trace")
+    print("\n### What is told of a program's time: `cluster4x4`, the tiles of `timing`\n")
+    parts = ("time", "energy", "roofline", "stalls, usage, maps of memory", "trace")
     print(f"| commands | {' s | '.join(parts)} s | trace bytes |\n|{'---:|' * (len(parts) + 2)}")
     _seconds(_COUNTS[0])
     for count in _COUNTS:
@@ -44,16 +43,15 @@ def _seconds(count: int) -> tuple[dict[str, float], int]:
         options_digest="",
         inputs=(),
         outputs=(),
-        segments=(ChipSegment(id="s0", chip=0, program=program, weights=()),),
+        segments=(ChipSegment(id="s0", chip=0, program=LoopedProgram.of(program), weights=()),),
     )
-    timeline = timeline_of(program, profile)
+    looped = LoopedProgram.of(program)
+    time = time_of(looped, profile)
     parts: dict[str, Callable[[], object]] = {
-        "timeline": lambda: timeline_of(program, profile),
-        "stalls": lambda: stalls_of(timeline),
-        "energy": lambda: energy_by_level(timeline, profile),
-        "roofline": lambda: roofline_of(timeline, profile),
-        "usage": lambda: usage_of(timeline, profile),
-        "maps of memory": lambda: occupancies_of(timeline),
+        "time": lambda: time_of(looped, profile),
+        "energy": lambda: energy_by_level(time, profile),
+        "roofline": lambda: roofline_of(time, profile),
+        "stalls, usage, maps of memory": lambda: observe(time, profile),
     }
     taken = {}
     for name, part in parts.items():

@@ -12,8 +12,9 @@ import numpy as np
 
 from compiler.profile import builtin_profile
 from compiler.program.emitter import machine_of
+from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.time import time_of
 from compiler.program.program import BINDING, CALL, COMMAND, Opcode, Program, Step
-from compiler.program.timing.timeline import timeline_of
 
 _COUNTS: Final = (10_000, 100_000, 1_000_000)
 _TILE_BYTES: Final = 4096
@@ -26,12 +27,12 @@ def run() -> None:
     print("\n### Simulation in time: `cluster4x4`, tiles loaded, moved to the cores, moved back and stored\n")
     print("| commands | s | commands per s | exponent |\n|---:|---:|---:|---:|")
     profile = builtin_profile("cluster4x4")
-    timeline_of(streaming(_COUNTS[0]), profile)
+    time_of(LoopedProgram.of(streaming(_COUNTS[0])), profile)
     last: tuple[int, float] | None = None
     for count in _COUNTS:
-        program = streaming(count)
+        program = LoopedProgram.of(streaming(count))
         begin = process_time()
-        timeline_of(program, profile)
+        time_of(program, profile)
         seconds = process_time() - begin
         exponent = "" if last is None else f"{np.log(seconds / last[1]) / np.log(count / last[0]):.2f}"
         print(f"| {count:,} | {seconds:.3f} | {count / seconds:,.0f} | {exponent} |")

@@ -18,9 +18,10 @@ from compiler.options import Options
 from compiler.partition.products import TurnProducts
 from compiler.profile import builtin_profile
 from compiler.profile.fields import with_fields
-from compiler.program import lower, segment
+from compiler.program import lower
 from compiler.program.executable import ChipSegment
 from compiler.program.segment import PlannedGroup
+from compiler.program.steps.segment import SegmentSteps
 from compiler.simulator import value_check
 from compiler.simulator.values import Chip
 from compiler.tiling.choose import choose_tiling
@@ -46,14 +47,13 @@ def compiled(**options: Any) -> Compilation:
 
 def breaks(monkeypatch: pytest.MonkeyPatch, fails: Fails, error: Exception | None = None) -> None:
     """Let lowering fail on the groups for which `fails` holds."""
-    proper = segment.lower_segment
 
-    def lowered(facts: GraphFacts, profile: Any, name: str, groups: Sequence[PlannedGroup], *rest: Any) -> Any:
+    def steps(facts: GraphFacts, profile: Any, name: str, groups: Sequence[PlannedGroup], *rest: Any) -> Any:
         if any(fails(facts, group) for group in groups):
             raise error or KeyError("broken on purpose")
-        return proper(facts, profile, name, groups, *rest)
+        return SegmentSteps(facts, profile, name, groups, *rest)
 
-    monkeypatch.setattr(lower, "lower_segment", lowered)
+    monkeypatch.setattr(lower, "SegmentSteps", steps)
 
 
 def kinds(facts: GraphFacts, group: PlannedGroup) -> list[str]:

@@ -18,9 +18,12 @@ from compiler.profile import Profile, builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.program.encoding.sizes import program_sizes
 from compiler.program.executable import ChipSegment
+from compiler.program.loops.instances import Instances
+from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Level, Opcode
 from compiler.simulator.compare import compare
 from compiler.simulator.value_check import ValueCheck
+from tests.compiler.program.loops.expander import expanded
 from tests.models import Model
 from tests.profiles import profile_values
 
@@ -137,14 +140,12 @@ def test_programs_are_counted_as_they_are(profile: str) -> None:
     found = compiled(network(), profile, verify="none")
     (program,) = programs_of(found)
     (report,) = found.report.programs
-    sizes = program_sizes(program)
-    assert (report.commands, report.calls, report.units) == (
-        len(program.commands),
-        len(program.calls),
-        len(program.units),
-    )
+    sizes, statements = program_sizes(program), program.program.commands
+    counts = Instances(program).counts
+    assert (report.statements, report.units) == (len(statements), len(program.units))
+    assert (report.commands, report.calls) == (counts.sum(), counts[statements["call"] >= 0].sum())
     assert report.opcodes == {
-        opcode.name.lower(): count for opcode in Opcode if (count := int((program.commands["opcode"] == opcode).sum()))
+        opcode.name.lower(): count for opcode in Opcode if (count := int(counts[statements["opcode"] == opcode].sum()))
     }
     assert (report.program_bytes, report.table_bytes, report.unit_bytes) == (
         sizes.program_bytes,
@@ -192,23 +193,25 @@ def test_the_bytes_of_the_dram_are_those_that_commands_move() -> None:
 
 
 def test_a_multicast_is_read_once_and_written_to_each() -> None:
-    (program,) = programs_of(compiled(network(), verify="none"))
-    read, written, tables = dram_bytes(program)
+    (looped,) = programs_of(compiled(network(), verify="none"))
+    program = expanded(looped)
+    read, written, tables = dram_bytes(looped)
     commands = program.commands.copy()
     of_tables = [program.regions[found.region].address for found in program.addresses]
     of_data = (commands["opcode"] == Opcode.LOAD) & ~np.isin(commands["source_address"], of_tables)
     row = int(np.flatnonzero(of_data)[0])
     commands["targets"][row] = 3
-    assert dram_bytes(replace(program, commands=commands)) == (read, written, tables)
+    assert dram_bytes(LoopedProgram.of(replace(program, commands=commands))) == (read, written, tables)
     commands["counts"][row][-1] *= 2
     size = int(program.commands["run_bytes"][row] * program.commands["counts"][row].prod())
-    assert dram_bytes(replace(program, commands=commands)) == (read + size, written, tables)
+    assert dram_bytes(LoopedProgram.of(replace(program, commands=commands))) == (read + size, written, tables)
 
 
 @pytest.mark.parametrize("count", [4, 12])
 def test_of_a_gathered_table_only_the_rows_that_are_read_count(count: int) -> None:
     (program,) = programs_of(compiled(embedding(count), verify="none"))
-    loads = program.commands[program.commands["opcode"] == Opcode.LOAD]
+    commands = expanded(program).commands
+    loads = commands[commands["opcode"] == Opcode.LOAD]
     loaded = int((loads["run_bytes"] * loads["counts"].prod(axis=1)).sum())
     # rows of 64 bytes of a table of 3200; the indices that name them, of 8 bytes, are loaded
     assert loaded >= count * 8

@@ -50,9 +50,10 @@ def unsafe(found: Executable) -> tuple[Executable, int]:
     number, segment = next(
         (number, segment) for number, segment in enumerate(found.segments) if isinstance(segment, ChipSegment)
     )
-    commands = segment.program.commands.copy()
+    program = segment.program.program
+    commands = program.commands.copy()
     row = int(np.flatnonzero(commands["call"] < 0)[0])
-    commands["target_address"][row] = segment.program.places[commands["target"][row]].capacity_bytes
-    broken = replace(segment, program=replace(segment.program, commands=commands))
+    commands["target_address"][row] = program.places[commands["target"][row]].capacity_bytes
+    broken = replace(segment, program=replace(segment.program, program=replace(program, commands=commands)))
     segments = (*found.segments[:number], broken, *found.segments[number + 1 :])
     return replace(found, segments=segments), row

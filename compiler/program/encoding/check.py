@@ -1,6 +1,6 @@
 """What holds of every program that is written or read: numbers name things that are there (PROG-3).
 
-Whether it may run is another question, which compiler/program/verify.py answers (PROG-4).
+Whether it may run is another question, which compiler/program/loops/proof.py answers (PROG-4).
 """
 
 from __future__ import annotations

@@ -57,10 +57,10 @@ def _encoded(program: Program | LoopedProgram) -> EncodedStream:
 
 def program_bytes_by_core(program: Program | LoopedProgram) -> dict[int, int]:
     """Bytes by core: what the queues of its own engines take (`core`, `iodma`, `mvdma`, `link`)."""
-    return bytes_by_core(LoopedProgram.of(program).program, program_sizes(program))
+    return bytes_by_core(program, program_sizes(program))
 
 
-def bytes_by_core(program: Program, sizes: ProgramSizes) -> dict[int, int]:
+def bytes_by_core(program: Program | LoopedProgram, sizes: ProgramSizes) -> dict[int, int]:
     """As `program_bytes_by_core`, for sizes that are known."""
     by_core: dict[int, int] = {}
     for queue, size in zip(program.queues, sizes.by_queue, strict=True):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.program.checked import CheckedProgram
 from compiler.program.loops.changing_fields import Fields
 from compiler.program.loops.instances import Window
 from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START
 from compiler.program.strided import Flags, Ints
-from compiler.program.verify import CheckedProgram
 
 
 def uneven_calls(fields: Fields, tile_counts: Ints, checked: CheckedProgram, window: Window) -> Flags:

@@ -92,15 +92,18 @@ def _check_lists(program: Program, loops: Loops) -> None:
         ("rings", loops.ring_offsets, len(loops.rings)),
     )
     for name, offsets, size in lists:
+        violation = "waits" if name == "waits" else "loops"
         if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or len(offsets) != count + 1:
             raise ProgramError(
                 f"the offsets of {name} are not one per statement",
-                violation="loops",
+                violation=violation,
                 actual=len(offsets),
                 limit=count + 1,
             )
         if offsets[0] != 0 or offsets[-1] != size or (offsets[1:] < offsets[:-1]).any():
-            raise ProgramError(f"the offsets of {name} do not cut their list into parts", violation="loops", limit=size)
+            raise ProgramError(
+                f"the offsets of {name} do not cut their list into parts", violation=violation, limit=size
+            )
     for name, rows, size in (
         ("statements", loops.statements, count),
         ("distances", loops.distances, len(program.waits)),

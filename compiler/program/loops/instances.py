@@ -64,7 +64,7 @@ class Instances:
     """All commands of a looped program whose loops are well formed (see form.py).
 
     By statement, `counts`: how many commands it stands for; `nests`: its nest; `firsts`, `lasts`: its first and last
-    iteration.
+    iteration; `origins`: the iteration of the tile at which all counters are 0.
     """
 
     def __init__(self, looped: LoopedProgram) -> None:
@@ -73,7 +73,7 @@ class Instances:
         spaces, of = loops.spaces, loops.statements["space"]
         self.nests: Ints = spaces["nest"].astype(np.int64)[of]
         self._loops = (spaces["counters"] > 0)[of]
-        self._base: Ints = spaces["base"][of] - loops.statements["stage"]
+        self.origins: Ints = spaces["base"][of] - loops.statements["stage"]
         # as many counters as any space has: programs without loops have none
         width = int(spaces["counters"].max(initial=0))
         owners, slots = owners_of(loops.run_offsets), slots_of(loops.run_offsets)
@@ -88,12 +88,17 @@ class Instances:
         inner = np.cumprod(self._count[:, ::-1], axis=1)[:, ::-1]
         self._weights: Ints = inner // self._count
         self.counts: Ints = inner[:, 0] if width else np.ones(len(of), dtype=np.int64)
-        self.firsts: Ints = self._base + (self._first * self._strides).sum(axis=1)
+        self.firsts: Ints = self.origins + (self._first * self._strides).sum(axis=1)
         self.lasts: Ints = self.firsts + ((self._count - 1) * self._jumps).sum(axis=1)
         tables = looped.program.tables
         sizes = np.array([len(table.entries) for table in tables], dtype=np.int64)
         self._entries = np.concatenate([table.entries for table in tables]) if tables else np.zeros(0, dtype=ENTRY)
         self._first_entry: Ints = np.cumsum(sizes) - sizes
+
+    @property
+    def tile_counts(self) -> Ints:
+        """By statement how many places each of its runs has; 1 where its space has fewer counters."""
+        return self._count
 
     @property
     def total(self) -> int:
@@ -130,7 +135,7 @@ class Instances:
 
     def _ranks(self, of: slice, iteration: int) -> Ints:
         """By statement of a nest how many of its commands lie before an iteration."""
-        left = iteration - self._base[of]
+        left = iteration - self.origins[of]
         found, is_at = np.zeros(len(left), dtype=np.int64), np.ones(len(left), dtype=np.bool_)
         for counter in range(self._strides.shape[1]):
             value, left = np.divmod(left, self._moduli[of, counter])
@@ -154,6 +159,15 @@ class Instances:
         return Window(
             nest=nest, first=first, statements=owners[order], iterations=iterations[order], places=places[order]
         )
+
+    def places(self, statements: Ints, iterations: Ints) -> Ints:
+        """The places in their runs of commands of statements in iterations of their nests; (commands, counters)."""
+        left = iterations - self.origins[statements]
+        found = np.empty((len(left), self._strides.shape[1]), dtype=np.int64)
+        for counter in range(found.shape[1]):
+            value, left = np.divmod(left, self._moduli[statements, counter])
+            found[:, counter] = (value - self._first[statements, counter]) // self._step[statements, counter]
+        return found
 
     def counters(self, window: Window) -> Ints:
         """The counters of each command's tile; 0 where its space has fewer."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.program.accesses import Kind
+from compiler.program.checked import normal_residents
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_call
 from compiler.program.loops.dram_order import Writes
@@ -17,7 +18,6 @@ from compiler.program.loops.shapes import Shapes, joined, shape_columns, shapes_
 from compiler.program.loops.statement_accesses import StatementAccesses
 from compiler.program.loops.windows import NONE, RESIDENT, touch_all
 from compiler.program.strided import Ints, distinct
-from compiler.program.verify import normal_residents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

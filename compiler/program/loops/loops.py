@@ -32,10 +32,12 @@ from typing import Final
 import numpy as np
 
 from compiler.ir.graph import MAX_AXES
-from compiler.program.program import Program, Rows
+from compiler.program.program import ParameterTable, Place, Program, Queue, Region, Rows, Step, Unit
 
 # Counters of one space: axes of tiles, and of pieces inside a tile.
 MAX_COUNTERS: Final = 8
+# Their names, outermost first, as listings and traces give them.
+COUNTER_NAMES: Final = "ijklmnop"
 # Fields of a command: its addresses, the position of its entry's box along each axis, then of each of its bindings
 # the address and the position of the box along each axis.
 SOURCE_ADDRESS: Final = 0
@@ -121,3 +123,38 @@ class LoopedProgram:
         if isinstance(program, LoopedProgram):
             return program
         return LoopedProgram(program=program, loops=unrolled(len(program.commands), len(program.waits)))
+
+    @property
+    def name(self) -> str:
+        """The segment's name."""
+        return self.program.name
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The memories of the chip."""
+        return self.program.places
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """The engines of the chip."""
+        return self.program.queues
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What statements work for."""
+        return self.program.steps
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The shape units that calls use."""
+        return self.program.units
+
+    @property
+    def tables(self) -> tuple[ParameterTable, ...]:
+        """The parameter tables that calls use."""
+        return self.program.tables
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The tensors in the DRAM."""
+        return self.program.regions

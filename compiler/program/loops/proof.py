@@ -26,7 +26,7 @@ from compiler.program.loops.instances import Instances
 from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.positions import Positions
 from compiler.program.loops.statement_accesses import accesses_of_statements
-from compiler.program.program import Level, Opcode
+from compiler.program.program import Level, Opcode, Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +47,14 @@ class ProvedProgram:
     judged: int
 
 
-def prove(looped: LoopedProgram, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()) -> ProvedProgram:
+def prove(
+    program: Program | LoopedProgram, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()
+) -> ProvedProgram:
     """What the proof knows of a program that is fit to run; raises ProgramError for any other.
 
     `shared` are the profile's engines that are one component. `limits` bound what the proof may cost.
     """
+    looped = LoopedProgram.of(program)
     program = looped.program
     # waits are those of statements, which `check_loops` judges
     none = np.zeros(len(program.commands) + 1, dtype=np.int32)

@@ -18,6 +18,7 @@ import numpy as np
 
 from compiler.address.table import ENTRY_BYTES
 from compiler.program.accesses import Accesses, Areas, Kind
+from compiler.program.checked import CheckedProgram, check
 from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_call
@@ -29,7 +30,6 @@ from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, Looped
 from compiler.program.loops.shapes import over_tiles, shapes_of
 from compiler.program.program import ADDRESSES, OUTPUT, Program
 from compiler.program.strided import FAR, Flags, Ints, distinct
-from compiler.program.verify import CheckedProgram, check
 from compiler.units import element_bytes
 
 

@@ -7,7 +7,7 @@ jumped over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ from compiler.errors import InternalError
 from compiler.profile.schema import Profile
 from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.time_recurrence import states_of
-from compiler.program.loops.walk import NEVER, Walk, cursors_of, instances_of, walk_of
+from compiler.program.loops.walk import NEVER, NONE, cursors_of, instances_of, walk_of
 from compiler.program.program import Opcode
 from compiler.program.timing.demands import Demands, demands_of
 from compiler.program.timing.engine_state import COMMANDS, FILLED, NOW, Loads, engines_of
@@ -33,6 +33,9 @@ WINDOW: Final = 1 << 16
 class Commands:
     """Some commands of a walk in the order in which they end: positions, and ticks at which they are issued, begin and
     end to move. lasts: the position of what each waited for last when it was the next of its stream, -1 without a wait.
+
+    All that ends before tick `until` has been shown by now; behind the last commands it is NEVER. `open_positions` have
+    begun to move at `open_begins`, and are shown later.
     """
 
     positions: Ints
@@ -40,6 +43,12 @@ class Commands:
     begins: Ints
     ends: Ints
     lasts: Ints
+    until: int
+    open_positions: Ints
+    open_begins: Ints
+
+    def __len__(self) -> int:
+        return len(self.positions)
 
 
 Observer = Callable[[Commands], None]
@@ -49,9 +58,11 @@ Observer = Callable[[Commands], None]
 class LoopedTime:
     """What a looped program takes. ticks: until all has ended.
 
-    By queue `busy`: ticks in which a command moves. By group of the plan, `group_ends`: the last end of a command of
-    it, 0 without any. By statement `instances`: how often it runs. By nest: its iterations, how many of them were
-    jumped over, and the first from which a jump was made (-1: none). walked: commands that were gone through.
+    By queue `busy`: ticks in which a command moves. By group of the plan, `group_begins`: when the first command of it
+    is issued, NEVER without any; `group_ends`: the last end of one, 0 without any; behind the groups, of what works for
+    none. By statement `instances`: how often it runs; `origins`: the position of its tile where all counters are 0. By
+    nest: its iterations, how many of them were jumped over, and the first from which a jump was made (-1: none).
+    walked: commands that were gone through.
     """
 
     looped: LoopedProgram
@@ -59,7 +70,9 @@ class LoopedTime:
     instances: Ints
     ticks: int
     busy: Ints
+    group_begins: Ints
     group_ends: Ints
+    origins: Ints
     iterations: Ints
     jumped: Ints
     first_jumps: Ints
@@ -82,7 +95,7 @@ class LoopedTime:
 
     def by_group(self) -> dict[str, int]:
         """Ticks by which each group of the plan prolongs the program: from the last end of all before to its own."""
-        lengths = np.diff(np.maximum.accumulate(self.group_ends), prepend=0)
+        lengths = np.diff(np.maximum.accumulate(self.group_ends[:-1]), prepend=0)
         return dict(zip(self.looped.program.group_names, lengths.tolist(), strict=True))
 
     def alone(self) -> dict[str, int]:
@@ -129,67 +142,110 @@ def time_under(
     the program: each of their streams does, and what is ready goes first; by `urgency` if given, the smallest first.
     `chosen`: of these statements alone, without their waits for others.
     """
-    program = looped.program
-    count, queues = len(program.commands), len(program.queues)
-    instances = instances_of(looped.loops)
-    if chosen is not None:
-        instances = np.where(chosen, instances, 0)
-    check_lengths(demands.startups, demands.durations, demands.moved, instances)
-    per = 1 if streams is None else int(streams.max(initial=0)) + 1
-    stream_of = program.commands["queue"].astype(np.int64) * per
-    walk = walk_of(looped, stream_of if streams is None else stream_of + streams, queues * per, chosen)
-    groups = program.group_numbers
-    loads = Loads(
-        startups=demands.startups,
-        durations=demands.durations,
-        amounts=demands.amounts,
-        shifts=demands.shifts,
-        rates=demands.rates,
-        kinds=demands.kinds,
-        offsets=demands.offsets,
-        resources=demands.resources,
-        weights=demands.weights,
-        capacities=demands.capacities,
-        urgency=np.zeros(count, dtype=np.int64) if urgency is None else urgency,
-        sections=groups,
-    )
-    cursors = cursors_of(walk)
-    engines = engines_of(
-        np.repeat(np.arange(queues), per), queues, len(demands.capacities), len(program.group_names) + 1
-    )
-    states = states_of(walk, queues, jumps=jumps and observer is None)
-    rows = np.zeros(0 if observer is None else ROW * (queues + min(WINDOW, int(instances.sum()))), dtype=np.int64)
-    is_done = False
-    while not is_done:
-        is_done = run_events(walk, cursors, loads, engines, states, rows)
+    run = _Run(looped, demands, streams, urgency, chosen, jumps=jumps and observer is None)
+    for commands in run.windows(0 if observer is None else WINDOW):
         if observer is not None:
-            observer(_commands_of(rows[: ROW * engines.clock[FILLED]]))
-    stuck = np.flatnonzero(cursors.heads != NEVER)
-    if len(stuck):
-        raise InternalError(
-            "commands of a program wait in a circle",
-            stage="simulate",
-            actual=int(cursors.head_statements[stuck].min()),
+            observer(commands)
+    return run.time()
+
+
+def commands_of(time: LoopedTime, window: int = WINDOW) -> Iterator[Commands]:
+    """All commands of a program whose time is known, at least so many at a time but for the last ones."""
+    return _Run(time.looped, time.demands, jumps=False).windows(window)
+
+
+class _Run:
+    """One simulation of a program."""
+
+    def __init__(
+        self,
+        looped: LoopedProgram,
+        demands: Demands,
+        streams: Ints | None = None,
+        urgency: Ints | None = None,
+        chosen: Flags | None = None,
+        *,
+        jumps: bool,
+    ) -> None:
+        program = looped.program
+        count, queues = len(program.commands), len(program.queues)
+        instances = instances_of(looped.loops)
+        if chosen is not None:
+            instances = np.where(chosen, instances, 0)
+        check_lengths(demands.startups, demands.durations, demands.moved, instances)
+        per = 1 if streams is None else int(streams.max(initial=0)) + 1
+        stream_of = program.commands["queue"].astype(np.int64) * per
+        self._looped, self._demands, self._instances = looped, demands, instances
+        self._walk = walk_of(looped, stream_of if streams is None else stream_of + streams, queues * per, chosen)
+        self._loads = Loads(
+            startups=demands.startups,
+            durations=demands.durations,
+            amounts=demands.amounts,
+            shifts=demands.shifts,
+            rates=demands.rates,
+            kinds=demands.kinds,
+            offsets=demands.offsets,
+            resources=demands.resources,
+            weights=demands.weights,
+            capacities=demands.capacities,
+            urgency=np.zeros(count, dtype=np.int64) if urgency is None else urgency,
+            sections=program.group_numbers,
         )
-    return LoopedTime(
-        looped=looped,
-        demands=demands,
-        instances=instances,
-        ticks=int(engines.clock[NOW]),
-        busy=engines.busy,
-        group_ends=engines.section_ends[:-1],
-        iterations=_iterations_of(walk),
-        jumped=states.jumped,
-        first_jumps=states.first_jumps,
-        walked=int(engines.clock[COMMANDS]),
-    )
+        self._cursors = cursors_of(self._walk)
+        self._engines = engines_of(
+            np.repeat(np.arange(queues), per), queues, len(demands.capacities), len(program.group_names) + 1
+        )
+        self._states = states_of(self._walk, queues, jumps=jumps)
 
+    def windows(self, window: int) -> Iterator[Commands]:
+        """Run all commands, and show them, at least so many at a time; 0: show none.
 
-def _iterations_of(walk: Walk) -> Ints:
-    return (walk.nest_offsets[1::2] - walk.nest_offsets[::2]) // max(1, walk.statements)
+        Raises InternalError where commands wait in a circle.
+        """
+        most = min(window, int(self._instances.sum()))
+        rows = np.zeros(ROW * (len(self._looped.program.queues) + most) if window else 0, dtype=np.int64)
+        is_done = False
+        while not is_done:
+            is_done = run_events(self._walk, self._cursors, self._loads, self._engines, self._states, rows)
+            if window:
+                yield self._commands(rows[: ROW * self._engines.clock[FILLED]], is_done=is_done)
+        stuck = np.flatnonzero(self._cursors.heads != NEVER)
+        if len(stuck):
+            raise InternalError(
+                "commands of a program wait in a circle",
+                stage="simulate",
+                actual=int(self._cursors.head_statements[stuck].min()),
+            )
 
+    def _commands(self, rows: Ints, *, is_done: bool) -> Commands:
+        # the rows are written again
+        positions, issues, begins, ends, lasts = rows.reshape(-1, ROW).T.copy()
+        moving = self._engines.active != NONE
+        return Commands(
+            positions=positions,
+            issues=issues,
+            begins=begins,
+            ends=ends,
+            lasts=lasts,
+            until=NEVER if is_done else int(self._engines.clock[NOW]),
+            open_positions=self._engines.active_positions[moving],
+            open_begins=self._engines.active_begun[moving],
+        )
 
-def _commands_of(rows: Ints) -> Commands:
-    # the rows are written again
-    positions, issues, begins, ends, lasts = rows.reshape(-1, ROW).T.copy()
-    return Commands(positions=positions, issues=issues, begins=begins, ends=ends, lasts=lasts)
+    def time(self) -> LoopedTime:
+        """What the program took, once all commands have run."""
+        walk, engines, states = self._walk, self._engines, self._states
+        return LoopedTime(
+            looped=self._looped,
+            demands=self._demands,
+            instances=self._instances,
+            ticks=int(engines.clock[NOW]),
+            busy=engines.busy,
+            group_begins=engines.section_begins,
+            group_ends=engines.section_ends,
+            origins=walk.origins,
+            iterations=(walk.nest_offsets[1::2] - walk.nest_offsets[::2]) // max(1, walk.statements),
+            jumped=states.jumped,
+            first_jumps=states.first_jumps,
+            walked=int(engines.clock[COMMANDS]),
+        )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from compiler.program.program import OUTPUT
 from compiler.program.steps.axis_runs import Run
 
 # Positions of a box's axes, counts or byte strides.
@@ -36,7 +37,8 @@ class Copy(NamedTuple):
 class Call(NamedTuple):
     """What a call has at all tiles; its numbers are where its entry's box starts, then address and starts by binding.
 
-    `rest`: the entry's range of the summed axis, and whether it begins and ends sums.
+    `rest`: the entry's range of the summed axis, and whether it begins and ends sums. `scale`: how many times as large
+    as the result's elements those are that are written: of sums that do not end.
     """
 
     opcode: int
@@ -45,15 +47,18 @@ class Call(NamedTuple):
     table: int
     lengths: Numbers
     rest: Numbers
+    scale: int
     bound: tuple[Bound, ...]
 
 
 class Touch(NamedTuple):
-    """Bytes of a place that a command reads or writes: the first, and counts with strides of the others."""
+    """Bytes of a place that a command reads or writes: which of its numbers is the first one's address, and counts with
+    strides of the others.
+    """
 
     place: int
     is_write: bool
-    address: int
+    number: int
     counts: Numbers
     strides: Numbers
 
@@ -63,12 +68,28 @@ class Action(NamedTuple):
 
     key: Copy | Call
     numbers: Numbers
-    touches: tuple[Touch, ...]
 
     @property
     def queue(self) -> int:
         """Its engine."""
         return self.key.queue
+
+
+def touches_of(key: Copy | Call) -> Iterator[Touch]:
+    """What commands of one kind touch."""
+    if isinstance(key, Copy):
+        run, counts, strides, jumps = key.runs
+        yield Touch(key.source, False, 0, (*counts, run), (*strides, 1))
+        for place in range(key.target, key.target + key.targets):
+            yield Touch(place, True, 1, (*counts, run), (*jumps, 1))
+        return
+    number = len(key.lengths)
+    for operand, place, sides, strides in key.bound:
+        times = key.scale if operand == OUTPUT else 1
+        element = min((stride for stride in strides if stride > 0), default=1)
+        dims = (*sides, element * times), (*(stride * times for stride in strides), 1)
+        yield Touch(place, operand == OUTPUT, number, *dims)
+        number += 1 + len(sides)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,15 @@ class Columns:
         even, same = np.hstack([self.even, other.even]), np.hstack([self.same, other.same])
         return Columns(even=even, same=same)
 
-    def part(self, first: int, count: int) -> Columns:
-        """The columns of `count` values from `first` on; those beyond the last value are like each other only."""
-        its, missing = slice(first, first + count), ((0, max(0, first + count - len(self.same))), (0, 0))
-        same = np.pad(self.same, missing, constant_values=_BEYOND)
-        return Columns(even=np.pad(self.even, missing)[its], same=same[its])
+    def part(self, first: int, count: int, step: int = 1) -> Columns:
+        """The columns of `count` values from `first` on, each `step` behind the one before.
+
+        Those beyond the last value are like each other only.
+        """
+        its = slice(first, first + count * step, step)
+        even, same = self.even[its], self.same[its]
+        missing = (0, count - len(same)), (0, 0)
+        return Columns(even=np.pad(even, missing), same=np.pad(same, missing, constant_values=_BEYOND))
 
 
 class Run(NamedTuple):

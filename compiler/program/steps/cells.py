@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain, product
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from compiler.program.steps.action import Action, Call, Copy, Numbers, Space, Steps
+from compiler.program.iteration import PERIOD_MAX
+from compiler.program.steps.action import Action, Call, Copy, Inner, Numbers, Space, Steps
 from compiler.program.steps.axis_runs import Columns, Run, runs_of
 
 
 class Cell(NamedTuple):
-    """What is done at one place: by action its place among all of the step's, and its key; and all their numbers."""
+    """What is done at one place: by action its place among those of its engine, its key; and all their numbers."""
 
-    keys: tuple[tuple[int, Copy | Call], ...]
+    keys: tuple[Any, ...]
     numbers: Numbers
 
 
@@ -37,9 +38,12 @@ _NOTHING: Final = Cell((), ())
 class Cells:
     """The cells of a group, and in which runs of counters they may be alike; each is asked for once."""
 
-    def __init__(self, steps: Steps) -> None:
-        self.steps = steps
+    def __init__(self, steps: Steps, equal: Cells | None = None) -> None:
+        """`equal`: those of a group that does the same at other addresses, whose runs are these steps' too."""
+        self.steps, self._equal = steps, equal
         self._known: dict[tuple[int, int], dict[int, Cell]] = {}
+        self._keys: dict[Copy | Call, Copy | Call] = {}
+        self._flat: dict[tuple[Space, tuple[tuple[Run, ...], ...]], list[Product]] = {}
         self._products: dict[tuple[int, int], list[Product]] = {}
 
     def at(self, step: int, unit: int, iteration: int) -> Cell:
@@ -47,12 +51,18 @@ class Cells:
         found = self._known.get((step, iteration))
         if found is None:
             by_unit: dict[int, list[tuple[int, Action]]] = defaultdict(list)
-            for place, action in enumerate(self.steps.at(step, iteration)):
-                by_unit[self.steps.unit_of(action.key.queue)].append((place, action))
+            # by engine: what other engines do there changes nothing
+            places: dict[int, int] = defaultdict(int)
+            for action in self.steps.at(step, iteration):
+                queue = action.key.queue
+                by_unit[self.steps.unit_of(queue)].append((places[queue], action))
+                places[queue] += 1
+            # equal keys are one object, so that comparing them is quick
+            same = self._keys.setdefault
             found = self._known[step, iteration] = {
                 number: Cell(
-                    tuple((place, action.key) for place, action in its),
-                    tuple(chain.from_iterable(action.numbers for _, action in its)),
+                    tuple([(place, same(action.key, action.key)) for place, action in its]),
+                    tuple(chain.from_iterable([action.numbers for _, action in its])),
                 )
                 for number, its in by_unit.items()
             }
@@ -62,14 +72,23 @@ class Cells:
         """All products of runs of a step on a unit, those included in which nothing is done."""
         found = self._products.get((step, unit))
         if found is None:
-            found = self._products[step, unit] = self._new_products(step, unit)
+            equal = self._equal
+            found = self._new_products(step, unit) if equal is None else equal.products(step, unit)
+            self._products[step, unit] = found
         return found
 
     def _new_products(self, step: int, unit: int) -> list[Product]:
         tiles, found = self.steps.spaces(step)[unit], []
-        for outer in product(*self.steps.runs(unit)):
-            first = tuple(run.first for run in outer)
-            inside = self.steps.inner(step, unit, first)
+        axes = self.steps.runs(unit)
+        if not self.steps.inner(step, unit, tuple([runs[0].first for runs in axes])):
+            # without loops inside a tile nothing has to be asked, and units with the same runs share them
+            key = tiles, tuple(map(tuple, axes))
+            flat = self._flat.get(key)
+            if flat is None:
+                flat = self._flat[key] = [Product(tiles, outer, len(outer)) for outer in product(*axes)]
+            return flat
+        for outer in product(*axes):
+            first, inside = self._most(step, unit, outer)
             if any(inner.times == 0 for inner in inside):
                 continue
             counts, strides, runs = list(tiles.counts), list(tiles.strides), [[run] for run in outer]
@@ -83,6 +102,23 @@ class Cells:
             space = Space(tuple(counts), tuple(strides), tiles.base)
             found += [Product(space, its, len(outer)) for its in product(*runs)]
         return found
+
+    def _most(self, step: int, unit: int, outer: Sequence[Run]) -> tuple[Numbers, Sequence[Inner]]:
+        """Of some tiles of a product the one that goes through its inner loops most often, and how often.
+
+        Where others go through them less often they do nothing in the rest.
+        """
+        ends = [[*run.values[:PERIOD_MAX], *([run.last] if run.tiles > PERIOD_MAX else [])] for run in outer]
+        first = tuple(its[0] for its in ends)
+        best, most = first, self.steps.inner(step, unit, first)
+        others = [(*first[:at], value, *first[at + 1 :]) for at, its in enumerate(ends) for value in its[1:]]
+        for counters in dict.fromkeys([*others, tuple(its[-1] for its in ends)]):
+            inside = self.steps.inner(step, unit, counters)
+            if any(its.times > known.times for its, known in zip(inside, most, strict=True)):
+                if all(its.times >= known.times for its, known in zip(inside, most, strict=True)):
+                    best = counters
+                most = [its if its.times > known.times else known for its, known in zip(inside, most, strict=True)]
+        return best, most
 
 
 def _inner_runs(cells: Sequence[Cell], stride: int) -> list[tuple[int, int, list[Run]]]:

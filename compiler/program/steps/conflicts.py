@@ -1,24 +1,27 @@
-"""Dependences between steps: how many iterations apart two steps touch common bytes, one of them writing.
+"""Dependences between commands: which touch common bytes, one of them writing, and how many iterations lie between.
 
-A *node* is a step of a group on an engine. A shadow of the memories keeps for each word its last writer, with the
-iteration, and when each node has read it since. Not all iterations are walked through, only the first and last values
-of each run (`walked`): values in between behave as these do. The proof of the program tells whether that was enough.
+A *node* is a step of a group on an engine. A shadow of each memory keeps its last writer, and who has read since; not
+byte by byte: bytes that belong to the same touched boxes have the same history, and are one *atom*. Not all iterations
+are walked through, only the first and last values of each run (`walked`): values in between behave as these do. The
+proof of the program tells whether that was enough.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.machine_code import compiled
 from compiler.program.iteration import PERIOD_MAX
-from compiler.program.steps.action import Touch
+from compiler.program.steps.action import Call, Copy, Numbers, touches_of
 from compiler.program.steps.cells import Cells
+from compiler.program.steps.commands import Commands, Node, Nodes, commands_of, spread
+from compiler.program.timing.ticks import Ints
 
 # How many values of a run are walked through at its begin (a period, and all uses of two buffers), and at its end.
 _AT_BEGIN: Final = PERIOD_MAX + 2
@@ -26,28 +29,52 @@ _AT_END: Final = 2
 _NOBODY: Final = -1
 # The place that is the DRAM.
 _DRAM: Final = 0
-# Before every iteration, that of what is done once included.
-_NEVER: Final = -2
-_NO_DISTANCE: Final = np.iinfo(np.int64).max
 # Dimensions of what one command touches.
 _DIMS: Final = 6
+_SIDES: Final = ("left", "right")
 
 
-class Node(NamedTuple):
-    """A step of a group on one engine."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Conflicts:
+    """What commands of a segment's groups wait for.
 
-    group: int
-    step: int
-    queue: int
+    `commands`: of each group those that were walked through, `firsts` the number of each one's first, `node_of` by
+    command its node. Command `after[i]` comes behind command `before[i]`, which is of another node. In pairs of nodes
+    (`pairs_before`, `pairs_after`) the second one does its part of a tile behind what the first one did `distances`
+    iterations before; of a group before that is counted from its last iteration, and of what is done once it is 0.
+    `writers`, `readers`: nodes of two groups, of which the second reads in DRAM what the first has written.
+    """
+
+    nodes: Nodes
+    commands: Sequence[Commands]
+    firsts: Ints
+    node_of: Ints
+    before: Ints
+    after: Ints
+    pairs_before: Ints
+    pairs_after: Ints
+    distances: Ints
+    writers: Ints
+    readers: Ints
+
+    def of_group(self, group: int) -> tuple[int, Ints, Ints]:
+        """The number of a group's first command, and of its pairs of commands the numbers in the group."""
+        first, end = (int(its) for its in self.firsts[group : group + 2])
+        mine = (self.before >= first) & (self.after < end)
+        return first, self.before[mine] - first, self.after[mine] - first
+
+    def by_nodes(self) -> dict[tuple[Node, Node], int]:
+        """The distances by pairs of nodes; 0 of what goes through the DRAM."""
+        names = self.nodes.named()
+        found = {(names[one], names[other]): 0 for one, other in zip(self.writers, self.readers, strict=True)}
+        columns = (self.pairs_before.tolist(), self.pairs_after.tolist(), self.distances.tolist())
+        for one, other, gap in zip(*columns, strict=True):
+            found.setdefault((names[one], names[other]), gap)
+        return found
 
 
-# By pairs of nodes (before, after) the least distance in iterations. Of nodes of different groups it counts from
-# the last iteration of the group before; of what is done once it is 0.
-Distances = dict[tuple[Node, Node], int]
-
-
-def walked(cells: Cells) -> list[tuple[int, int]]:
-    """The iterations and steps that are walked through, in order: where counters of any step are at ends of runs."""
+def walked(cells: Cells) -> Commands:
+    """The commands that are walked through, in order: where counters of any step are at ends of runs."""
     found: set[int] = set()
     steps = cells.steps
     looping = [step for step, is_once in enumerate(steps.once) if not is_once]
@@ -57,72 +84,74 @@ def walked(cells: Cells) -> list[tuple[int, int]]:
                 kept = ({*run.values[:_AT_BEGIN], *run.values[-_AT_END:]} for run in runs)
                 found |= {space.iteration(counters) for counters in product(*kept)}
     once = [(-1, step) for step, is_once in enumerate(steps.once) if is_once]
-    return [*once, *((iteration, step) for iteration in sorted(found) for step in looping)]
+    return commands_of(steps, [*once, *((iteration, step) for iteration in sorted(found) for step in looping)])
 
 
-def distances_of(groups: Sequence[Cells], regions: Sequence[tuple[int, int]]) -> Distances:
-    """The distances of the groups of a segment, which are worked on one after another.
+def conflicts_of(
+    nodes: Nodes, groups: Sequence[Commands], iterations: Sequence[int], regions: Sequence[tuple[int, int]]
+) -> Conflicts:
+    """The conflicts of the groups of a segment, which are worked on one after another.
 
-    `regions`: begin and end of those of the DRAM that one group writes and others read; they are waited for whole.
+    `iterations`: how many each group has. `regions`: begin and end of those of the DRAM that one group writes and
+    others read; they are waited for whole.
     """
-    numbers: dict[Node, int] = {}
-    rows: list[Any] = []
-    for group, cells in enumerate(groups):
-        rows += _touched(group, cells, numbers)
-    nodes = list(numbers)
-    found = _through_dram(nodes, [row for row in rows if row[2] == _DRAM], regions)
-    rows = [row for row in rows if row[2] != _DRAM]
-    distances = np.full((len(nodes), len(nodes)), _NO_DISTANCE, dtype=np.int64)
-    table = np.array(rows, dtype=_TOUCH)
-    group_of = np.array([node.group for node in nodes], dtype=np.int64)
-    last_iterations = np.array([cells.steps.iterations - 1 for cells in groups], dtype=np.int64)
-    known: dict[bytes, Any] = {}
-    for place in np.unique(table["place"]).tolist():
-        mine = table[table["place"] == place]
-        word, low, size = _words_of(mine)
-        # cores mostly do the same, each with engines of its own: nodes are numbered as they come
-        names, first, number = np.unique(mine["node"], return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        local = np.argsort(order)[number].ravel()
-        firsts, its_groups = (mine["address"] - low) // word, group_of[names[order]]
-        given = (local, mine["iteration"], mine["is_write"], firsts, mine["counts"], mine["strides"])
-        columns: list[Any] = [np.ascontiguousarray(its) for its in given]
-        key = b"".join(its.tobytes() for its in (*columns, its_groups)) + f"{word} {size}".encode()
-        found_here = known.get(key)
-        if found_here is None:
-            found_here = np.full((len(names), len(names)), _NO_DISTANCE, dtype=np.int64)
-            meet(*columns, word, size, its_groups, last_iterations, found_here)
-            known[key] = found_here
-        here = np.ix_(names[order], names[order])
-        distances[here] = np.minimum(distances[here], found_here)
-    pairs = np.argwhere(distances < _NO_DISTANCE).tolist()
-    for one, other in pairs:
-        found.setdefault((nodes[one], nodes[other]), int(distances[one, other]))
-    return found
+    sizes = [len(its.actions) for its in groups]
+    group_of = np.repeat(np.arange(len(groups), dtype=np.int64), sizes)
+    node_of = np.concatenate([nodes.numbers(number, its.steps, its.queues) for number, its in enumerate(groups)])
+    numbers = np.concatenate([its.iterations for its in groups])
+    touches = _touches_of(groups)
+    in_dram = touches["place"] == _DRAM
+    writers, readers = _through_dram(touches[in_dram], node_of, nodes.groups, regions)
+    before, after = _meetings(touches[~in_dram], node_of)
+    # of pairs of nodes the least distance
+    gaps = numbers[after] - numbers[before]
+    lasts = np.array(iterations, dtype=np.int64)[group_of] - 1 - numbers
+    apart = group_of[after] != group_of[before]
+    gaps[apart] = lasts[before[apart]]
+    gaps[numbers[before] < 0] = 0
+    pairs = node_of[after] * len(nodes.codes) + node_of[before]
+    order = np.lexsort((gaps, pairs))
+    pairs, gaps = pairs[order], gaps[order]
+    is_least = np.append(True, pairs[1:] != pairs[:-1])[: len(pairs)]
+    pairs_after, pairs_before = np.divmod(pairs[is_least], max(1, len(nodes.codes)))
+    return Conflicts(
+        nodes=nodes,
+        commands=groups,
+        firsts=np.append(0, np.cumsum(sizes)).astype(np.int64),
+        node_of=node_of,
+        before=before,
+        after=after,
+        pairs_before=pairs_before,
+        pairs_after=pairs_after,
+        distances=gaps[is_least],
+        writers=writers,
+        readers=readers,
+    )
 
 
-def _through_dram(nodes: Sequence[Node], rows: Sequence[Any], regions: Sequence[tuple[int, int]]) -> Distances:
-    """Who reads in DRAM what nodes of a group before have written: all of it comes before."""
-    begins = [begin for begin, _ in regions]
-    writers: dict[int, set[Node]] = defaultdict(set)
-    found: Distances = {}
-    for node, _, _, is_write, address, *_ in rows:
-        region = bisect_right(begins, address) - 1
-        if region < 0 or address >= regions[region][1]:
-            continue
-        if is_write:
-            writers[region].add(nodes[node])
-            continue
-        for writer in writers[region]:
-            if writer.group != nodes[node].group:
-                found[writer, nodes[node]] = 0
-    return found
+def _through_dram(touches: Any, node_of: Ints, groups: Ints, regions: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
+    """Who reads in DRAM what nodes of a group before have written, all of which comes before: pairs of nodes."""
+    limits = np.array(sorted(regions), dtype=np.int64).reshape(-1, 2)
+    region = np.searchsorted(limits[:, 0], touches["address"], side="right") - 1
+    is_inside = region >= 0
+    is_inside[is_inside] = touches["address"][is_inside] < limits[region[is_inside], 1]
+    touches, region = touches[is_inside], region[is_inside]
+    keys = region * len(groups) + node_of[touches["command"]]
+    writes = touches["is_write"] != 0
+    writers, readers = np.unique(keys[writes]), np.unique(keys[~writes])
+    # of one region all pairs
+    low, high = (np.searchsorted(writers // len(groups), readers // len(groups), side=side) for side in _SIDES)
+    owners, numbers = spread(high - low)
+    one, other = writers[low[owners] + numbers] % len(groups), readers[owners] % len(groups)
+    pairs = np.unique((other * len(groups) + one)[groups[one] < groups[other]])
+    return pairs % len(groups), pairs // len(groups)
 
+
+# --- what is touched --------------------------------------------------------------------------------------------------
 
 _TOUCH: Final = np.dtype(
     [
-        ("node", "<i8"),
-        ("iteration", "<i8"),
+        ("command", "<i8"),
         ("place", "<i8"),
         ("is_write", "<i8"),
         ("address", "<i8"),
@@ -132,22 +161,40 @@ _TOUCH: Final = np.dtype(
 )
 
 
-def _touched(group: int, cells: Cells, numbers: dict[Node, int]) -> list[Any]:
-    """What is touched where a group is walked through, in order; new nodes are numbered."""
-    rows: list[Any] = []
-    for iteration, step in walked(cells):
-        for action in cells.steps.at(step, iteration):
-            node = numbers.setdefault(Node(group, step, action.queue), len(numbers))
-            # it reads all before it writes
-            touches = sorted(action.touches, key=lambda touch: touch.is_write)
-            rows += [(node, iteration, t.place, int(t.is_write), *_dims_of(t)) for t in touches]
+def _touches_of(groups: Sequence[Commands]) -> Any:
+    """All that commands touch, command by command; each reads all before it writes."""
+    kinds: dict[Copy | Call, tuple[list[int], list[Numbers]]] = {}
+    for command, action in enumerate(action for group in groups for action in group.actions):
+        commands, numbers = kinds.setdefault(action.key, ([], []))
+        commands.append(command)
+        numbers.append(action.numbers)
+    patterns: dict[tuple[Numbers, Numbers], int] = {}
+    parts = [np.zeros((0, 6), dtype=np.int64)]
+    for key, (commands, numbers) in kinds.items():
+        of_commands, of_numbers = np.array(commands, dtype=np.int64), np.array(numbers, dtype=np.int64)
+        for place_in_key, touch in enumerate(touches_of(key)):
+            pattern = patterns.setdefault((touch.counts, touch.strides), len(patterns))
+            part = np.empty((len(commands), 6), dtype=np.int64)
+            part[:, 0], part[:, 1], part[:, 2] = of_commands, touch.is_write, place_in_key
+            part[:, 3], part[:, 4], part[:, 5] = touch.place, of_numbers[:, touch.number], pattern
+            parts.append(part)
+    table = np.concatenate(parts)
+    table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 0]))]
+    boxes = np.array(
+        [_dims_of(*its) for its in patterns],
+        dtype=[("low", "<i8"), ("counts", "<i8", (_DIMS,)), ("strides", "<i8", (_DIMS,))],
+    )[table[:, 5]]
+    rows = np.empty(len(table), dtype=_TOUCH)
+    rows["command"], rows["is_write"], rows["place"] = table[:, 0], table[:, 1], table[:, 3]
+    rows["address"] = table[:, 4] + boxes["low"]
+    rows["counts"], rows["strides"] = boxes["counts"], boxes["strides"]
     return rows
 
 
-def _dims_of(touch: Touch) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """The first byte, and counts and strides of as many dimensions as a row has."""
-    low, dims = touch.address, []
-    for count, stride in zip(touch.counts, touch.strides, strict=True):
+def _dims_of(counts: Sequence[int], strides: Sequence[int]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """How far before the address the first byte lies, and counts and strides of as many dimensions as a row has."""
+    low, dims = 0, []
+    for count, stride in zip(counts, strides, strict=True):
         if count > 1:
             low += min(0, (count - 1) * stride)
             dims.append((count, abs(stride)))
@@ -159,104 +206,221 @@ def _dims_of(touch: Touch) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return low, (*(c for c, _ in dims), *(1,) * rest), (*(s for _, s in dims), *(0,) * rest)
 
 
-def _words_of(rows: Any) -> tuple[int, int, int]:
-    """Word size in bytes (every touched range is a multiple of it), the first byte, and the number of words."""
-    counts, strides = rows["counts"], rows["strides"]
-    low = int(rows["address"].min())
-    stop = int((rows["address"] + ((counts - 1) * strides).sum(axis=1)).max()) + 1
+def _meetings(touches: Any, node_of: Ints) -> tuple[Ints, Ints]:
+    """Pairs of commands that touch common bytes on the chip (before, after): memory by memory."""
+    found: list[tuple[Ints, Ints]] = [(np.zeros(0, dtype=np.int64),) * 2]
+    known: dict[bytes, tuple[Ints, Ints]] = {}
+    touches = touches[np.argsort(touches["place"], kind="stable")]
+    ends = np.flatnonzero(np.append(touches["place"][1:] != touches["place"][:-1], True)[: len(touches)]) + 1
+    for begin, end in zip([0, *ends.tolist()], ends.tolist(), strict=False):
+        mine = touches[begin:end]
+        # a copy, for rows are compared by their bytes
+        boxes, box_of = np.unique(mine[["address", "counts", "strides"]].copy(), return_inverse=True)
+        commands, its_command = np.unique(mine["command"], return_inverse=True)
+        # cores mostly do the same, each with engines of its own: nodes are numbered as they come
+        _, first, its_node = np.unique(node_of[commands], return_index=True, return_inverse=True)
+        local = np.argsort(np.argsort(first))[its_node]
+        low = int(boxes["address"].min())
+        boxes["address"] -= low
+        columns = [
+            np.ascontiguousarray(its, dtype=np.int64)
+            for its in (its_command.ravel(), local.ravel(), mine["is_write"], box_of.ravel())
+        ]
+        key = b"".join(its.tobytes() for its in (*columns, boxes))
+        pairs = known.get(key)
+        if pairs is None:
+            word, size = _words_of(boxes)
+            sides = (boxes["address"] // word, boxes["counts"], boxes["strides"])
+            runs, starts, lengths = runs_of(*(np.ascontiguousarray(its) for its in sides), word)
+            offsets, atoms, count = atoms_of(runs, starts, lengths, size)
+            pairs = known[key] = meet(*columns, offsets, atoms, count, len(first))
+        found.append((commands[pairs[0]], commands[pairs[1]]))
+    return np.concatenate([its for its, _ in found]), np.concatenate([its for _, its in found])
+
+
+def _words_of(boxes: Any) -> tuple[int, int]:
+    """Word size in bytes (every touched range is a multiple of it), and the number of words."""
+    counts, strides = boxes["counts"], boxes["strides"]
+    size = int((boxes["address"] + ((counts - 1) * strides).sum(axis=1)).max()) + 1
     is_run = (strides == 1) & (counts > 1)
     if not is_run.any(axis=1).all():
-        return 1, low, stop - low
+        return 1, size
     steps = np.where(is_run, counts, strides)[counts > 1]
-    word = int(np.gcd(np.gcd.reduce(steps), np.gcd.reduce(rows["address"] - low)))
-    return word, low, -(-(stop - low) // word)
+    word = int(np.gcd(np.gcd.reduce(steps), np.gcd.reduce(boxes["address"])))
+    return word, -(-size // word)
 
 
-@compiled()
-def _enter(distances: Any, before: int, then: int, after: int, now: int, group_of: Any, last_iterations: Any) -> None:
-    """A node that met another one's words of the iteration `then`."""
-    if before == after:
-        return
-    gap = now - then
-    if then < 0:
-        gap = 0
-    elif group_of[before] != group_of[after]:
-        gap = last_iterations[group_of[before]] - then
-    if gap < distances[before, after]:
-        distances[before, after] = gap
+@compiled("Tuple((int64[::1], int64[::1], int64[::1]))(int64[::1], int64[:, ::1], int64[:, ::1], int64)")
+def runs_of(firsts: Any, counts: Any, strides: Any, word: int) -> Any:
+    """The runs of boxes, in words: where each box's begin in the list, their first words, and how long a box's are."""
+    boxes = len(firsts)
+    offsets, lengths = np.zeros(boxes + 1, dtype=np.int64), np.ones(boxes, dtype=np.int64)
+    for box in range(boxes):
+        count = np.int64(1)
+        for d in range(_DIMS):
+            if strides[box, d] == 1 and counts[box, d] > 1:
+                lengths[box] = counts[box, d] // word
+            else:
+                count *= counts[box, d]
+        offsets[box + 1] = offsets[box] + count
+    starts = np.empty(offsets[boxes], dtype=np.int64)
+    for box in range(boxes):
+        # each dimension repeats the runs of those inside it
+        filled = offsets[box]
+        starts[filled] = firsts[box]
+        known = np.int64(1)
+        for d in range(_DIMS - 1, -1, -1):
+            if counts[box, d] > 1 and strides[box, d] != 1:
+                for number in range(1, counts[box, d]):
+                    for r in range(known):
+                        starts[filled + number * known + r] = starts[filled + r] + number * (strides[box, d] // word)
+                known *= counts[box, d]
+    return offsets, starts, lengths
+
+
+@compiled("int64[::1](int64[::1], int64)")
+def _grown(values: Any, least: int) -> Any:
+    """The values with room for at least so many, twice as many as before."""
+    found = np.empty(max(least, 2 * len(values)), dtype=np.int64)
+    found[: len(values)] = values
+    return found
+
+
+def atoms_of(runs: Ints, starts: Ints, lengths: Ints, size: int) -> tuple[Ints, Ints, int]:
+    """The atoms of boxes in a memory of `size` words: where each box's begin in the list, the list, how many there are.
+
+    Of a box: the range of its runs in `starts`, and how long each is. Each box adds a random number of 64 bits to its
+    words, so that words of equal sums are of the same boxes.
+    """
+    marks = _mixed(np.arange(1, len(lengths) + 1, dtype=np.uint64)).view(np.int64)
+    words, sums = _intervals(runs, starts, lengths, marks, size)
+    _, first = np.unique(sums, return_index=True)
+    # a word of each atom tells whether it belongs to a box
+    return *_contained(runs, starts, lengths, np.sort(words[first])), len(first)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers that look random, each always the same for the same value (the finisher of SplitMix64)."""
+    found = values * np.uint64(0x9E3779B97F4A7C15)
+    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return found ^ (found >> np.uint64(31))
+
+
+@compiled("Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1], int64)")
+def _intervals(runs: Any, starts: Any, lengths: Any, marks: Any, size: int) -> Any:
+    """Where words begin that are of the same boxes as their neighbours, and the sum of these boxes' marks."""
+    changes = np.zeros(size + 1, dtype=np.int64)
+    for box in range(len(lengths)):
+        for r in range(runs[box], runs[box + 1]):
+            changes[starts[r]] += marks[box]
+            changes[starts[r] + lengths[box]] -= marks[box]
+    count = np.int64(0)
+    for at in range(size):
+        count += changes[at] != 0
+    words, sums = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    filled, total = np.int64(0), np.int64(0)
+    for at in range(size):
+        if changes[at]:
+            total += changes[at]
+            words[filled], sums[filled] = at, total
+            filled += 1
+    return words, sums
+
+
+@compiled("Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1])")
+def _contained(runs: Any, starts: Any, lengths: Any, words: Any) -> Any:
+    """Which of some words, which ascend, each box has: where each box's begin in the list, and the list."""
+    boxes = len(lengths)
+    offsets, found, filled = np.zeros(boxes + 1, dtype=np.int64), np.empty(len(words), dtype=np.int64), np.int64(0)
+    seen_by = np.full(len(words), _NOBODY, dtype=np.int64)
+    for box in range(boxes):
+        for r in range(runs[box], runs[box + 1]):
+            number = np.searchsorted(words, starts[r])
+            while number < len(words) and words[number] < starts[r] + lengths[box]:
+                if seen_by[number] != box:
+                    seen_by[number] = box
+                    if filled == len(found):
+                        found = _grown(found, filled + 1)
+                    found[filled] = number
+                    filled += 1
+                number += 1
+        offsets[box + 1] = filled
+    return offsets, found[:filled].copy()
 
 
 @compiled(
-    "void(int64[::1], int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[:, ::1], int64, int64, int64[::1], "
-    "int64[::1], int64[:, ::1])"
+    "Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], "
+    "int64, int64)"
 )
 def meet(
-    nodes: Any,
-    iterations: Any,
-    writes: Any,
-    firsts: Any,
-    counts: Any,
-    strides: Any,
-    word: int,
-    size: int,
-    group_of: Any,
-    last_iterations: Any,
-    distances: Any,
-) -> None:
-    """Enter the least distances of pairs of nodes that meet in one memory of `size` words; touches come in order.
+    commands: Any, nodes: Any, writes: Any, boxes: Any, offsets: Any, atoms: Any, atom_count: int, node_count: int
+) -> Any:
+    """Pairs of commands (before, after) that meet in one memory: of each node before the last one.
 
-    Whoever reads has waited for the writer, so a write waits for readers since, and for the writer if there are none.
-    distances: shape (nodes, nodes), [before, after].
+    Touches come in order: the command of each, whether it writes, which box; `nodes`: by command. Whoever reads has
+    waited for the writer, so a write waits for readers since, and for the writer if there are none.
     """
-    node_count = len(distances)
-    writer, written = np.full(size, _NOBODY, dtype=np.int32), np.full(size, _NEVER, dtype=np.int32)
-    column, columns = np.full(node_count, _NOBODY, dtype=np.int64), 0
-    for i in range(len(nodes)):
-        if not writes[i] and column[nodes[i]] == _NOBODY:
-            column[nodes[i]] = columns
-            columns += 1
-    owner = np.empty(columns, dtype=np.int64)
-    for node in range(node_count):
-        if column[node] != _NOBODY:
-            owner[column[node]] = node
-    read, read_by = np.full((size, columns), _NEVER, dtype=np.int32), np.zeros(size, dtype=np.int32)
-    place = np.zeros(_DIMS, dtype=np.int64)
-    for i in range(len(nodes)):
-        node, now, is_write, mine = nodes[i], iterations[i], writes[i] != 0, column[nodes[i]]
-        before, then = _NOBODY, _NEVER
-        place[:] = 0
-        while True:
-            at, run = firsts[i], 1
-            for d in range(_DIMS):
-                if strides[i, d] == 1 and counts[i, d] > 1:
-                    run = counts[i, d] // word
-                else:
-                    at += place[d] * (strides[i, d] // word)
-            for w in range(at, at + run):
-                if is_write and read_by[w]:
-                    read_by[w] = 0
-                    for c in range(columns):
-                        if read[w, c] != _NEVER:
-                            # neighbouring words mostly tell the same
-                            if read[w, c] != then or owner[c] != before:
-                                before, then = owner[c], read[w, c]
-                                _enter(distances, before, then, node, now, group_of, last_iterations)
-                            read[w, c] = _NEVER
-                elif writer[w] != _NOBODY and (writer[w] != before or written[w] != then):
-                    before, then = writer[w], written[w]
-                    _enter(distances, before, then, node, now, group_of, last_iterations)
-                if is_write:
-                    writer[w], written[w] = node, now
-                else:
-                    read_by[w] += read[w, mine] == _NEVER
-                    read[w, mine] = now
-            d = _DIMS - 1
-            while d >= 0:
-                if counts[i, d] > 1 and strides[i, d] != 1:
-                    place[d] += 1
-                    if place[d] < counts[i, d]:
+    writer = np.full(atom_count, _NOBODY, dtype=np.int64)
+    # readers since the last write: lists of cells, one for each node
+    heads = np.full(atom_count, _NOBODY, dtype=np.int64)
+    readers, following = np.empty(64, dtype=np.int64), np.empty(64, dtype=np.int64)
+    used, free = np.int64(0), np.int64(_NOBODY)
+    latest = np.full(node_count, _NOBODY, dtype=np.int64)
+    met, met_count = np.empty(node_count, dtype=np.int64), 0
+    before, after, filled = (
+        np.empty(len(commands), dtype=np.int64),
+        np.empty(len(commands), dtype=np.int64),
+        np.int64(0),
+    )
+    for i in range(len(commands)):
+        command = commands[i]
+        node = nodes[command]
+        for a in range(offsets[boxes[i]], offsets[boxes[i] + 1]):
+            atom = atoms[a]
+            cell = heads[atom]
+            if writes[i] and cell != _NOBODY:
+                while True:
+                    its = nodes[readers[cell]]
+                    if latest[its] == _NOBODY:
+                        met[met_count] = its
+                        met_count += 1
+                    latest[its] = max(latest[its], readers[cell])
+                    if following[cell] == _NOBODY:
                         break
-                    place[d] = 0
-                d -= 1
-            if d < 0:
-                break
+                    cell = following[cell]
+                following[cell], free = free, heads[atom]
+                heads[atom] = _NOBODY
+            elif writer[atom] != _NOBODY:
+                its = nodes[writer[atom]]
+                if latest[its] == _NOBODY:
+                    met[met_count] = its
+                    met_count += 1
+                latest[its] = max(latest[its], writer[atom])
+            if writes[i]:
+                writer[atom] = command
+                continue
+            while cell != _NOBODY and nodes[readers[cell]] != node:
+                cell = following[cell]
+            if cell == _NOBODY:
+                cell = free
+                if cell == _NOBODY:
+                    if used == len(readers):
+                        readers, following = _grown(readers, used + 1), _grown(following, used + 1)
+                    cell = used
+                    used += 1
+                else:
+                    free = following[cell]
+                following[cell], heads[atom] = heads[atom], cell
+            readers[cell] = command
+        if i + 1 == len(commands) or commands[i + 1] != command:
+            for m in range(met_count):
+                its = met[m]
+                if its != node:
+                    if filled == len(before):
+                        before, after = _grown(before, filled + 1), _grown(after, filled + 1)
+                    before[filled], after[filled] = latest[its], command
+                    filled += 1
+                latest[its] = _NOBODY
+            met_count = 0
+    return before[:filled].copy(), after[:filled].copy()

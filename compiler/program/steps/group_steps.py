@@ -19,6 +19,7 @@ from compiler.program.steps.action import Action, Inner, Numbers, Space
 from compiler.program.steps.axis_runs import Columns, Run, runs_of
 from compiler.program.steps.recorder import Recorder
 from compiler.program.steps.tile_columns import columns_of, columns_of_blocks
+from compiler.program.stored_boxes import StoredBoxes
 from compiler.units import element_bytes
 
 # Engines of which every core has one.
@@ -39,6 +40,7 @@ class _Placed:
 class _Tiles:
     """A unit's tiles: by axis the first number in the walk, how many, how many rounds apart; the round of the first.
 
+    `steps`: by axis how far neighbouring ones lie apart in the walk: more than 1 where tiles are dealt in turn.
     `are_rounds`: the one counter is that of rounds, whatever tiles the unit has in them.
     """
 
@@ -46,6 +48,7 @@ class _Tiles:
     counts: Numbers
     strides: Numbers
     base: int
+    steps: Numbers
     are_rounds: bool = False
 
 
@@ -54,16 +57,25 @@ class GroupSteps:
 
     def __init__(self, lowering: GroupLowering, recorder: Recorder) -> None:
         """`lowering` emits into `recorder`."""
-        self._lowering, self._recorder = lowering, recorder
+        self.lowering, self._recorder = lowering, recorder
         self._rounds = lowering.rounds
-        self._units = _tiles_of(lowering)
+        self._lay_out(_tiles_of(lowering))
+        if self._work_without_tiles():
+            self._lay_out(dict.fromkeys(self._units, _rounds_as_tiles(lowering)))
+
+    def _lay_out(self, units: dict[int, _Tiles]) -> None:
+        """Number the iterations of a group whose units have these tiles."""
+        self._units = units
         self._longest = max(self._units, key=lambda unit: int(np.prod(self._units[unit].counts)))
         self._known: dict[tuple[int, int], Sequence[Action]] = {}
         self._runs: dict[int, Sequence[Sequence[Run]]] = {}
+        self._spaces: dict[int, Mapping[int, Space]] = {}
+        self._unit_of: dict[int, int] = {}
         self._times: dict[tuple[Loop, At], int] = {}
         # the most that a loop is gone through in any round, as far as rounds differ
         self._most: dict[Loop, int] = {}
-        body = (*lowering.brings, *lowering.body)
+        body = (*self.lowering.brings, *self.lowering.body)
+        self._some_rounds = self._ends_of_runs()
         for at in self._some_rounds:
             self._count(body, (at,))
         self._placed: list[_Placed] = []
@@ -71,10 +83,26 @@ class GroupSteps:
         self.iterations = len(self._rounds) * self._width
         self.once = [self._is_once(step) for step in range(len(self._placed))]
 
+    def _work_without_tiles(self) -> bool:
+        """True if a unit does something, such as passing weights on, in a round that is none of its tiles'.
+
+        Where units count the same rounds there are none. Else it is asked in some rounds: the ends of all units' runs.
+        """
+        its_rounds = {unit: _rounds_of(tiles) for unit, tiles in self._units.items()}
+        if all(rounds == its_rounds[self._longest] for rounds in its_rounds.values()):
+            return False
+        return any(
+            number not in its_rounds[self.unit_of(action.key.queue)]
+            for number in self._some_rounds
+            for step, is_once in enumerate(self.once)
+            if not is_once
+            for iteration in range(number * self._width, (number + 1) * self._width)
+            for action in self.at(step, iteration)
+        )
+
     # --- the tree -----------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _some_rounds(self) -> list[int]:
+    def _ends_of_runs(self) -> list[int]:
         """Rounds in which a unit has a tile at the begin or the end of runs."""
         found = {0}
         for unit, tiles in self._units.items():
@@ -121,11 +149,16 @@ class GroupSteps:
 
     def spaces(self, step: int) -> Mapping[int, Space]:
         """By unit the counters of its tiles."""
-        offset, width = self._placed[step].offset, self._width
-        return {
-            unit: Space(tiles.counts, tuple(stride * width for stride in tiles.strides), tiles.base * width + offset)
-            for unit, tiles in self._units.items()
-        }
+        found = self._spaces.get(step)
+        if found is None:
+            offset, width = self._placed[step].offset, self._width
+            found = self._spaces[step] = {
+                unit: Space(
+                    tiles.counts, tuple([stride * width for stride in tiles.strides]), tiles.base * width + offset
+                )
+                for unit, tiles in self._units.items()
+            }
+        return found
 
     def runs(self, unit: int) -> Sequence[Sequence[Run]]:
         """By axis of a unit's tiles the runs in which all that steps depend on stays the same or goes up evenly."""
@@ -133,20 +166,28 @@ class GroupSteps:
         if found is None:
             tiles = self._units[unit]
             axes = [_apart(len(self._rounds))] if tiles.are_rounds else self._axes
-            cuts = zip(axes, tiles.firsts, tiles.counts, strict=True)
-            found = self._runs[unit] = [runs_of(columns.part(first, count)) for columns, first, count in cuts]
+            cuts = zip(axes, tiles.firsts, tiles.counts, tiles.steps, strict=True)
+            found = self._runs[unit] = [
+                runs_of(columns.part(first, count, step)) for columns, first, count, step in cuts
+            ]
         return found
 
     @cached_property
     def _axes(self) -> list[Columns]:
-        lowering = self._lowering
+        lowering = self.lowering
         names = [*lowering.geometry.inputs, *lowering.geometry.made]
+        outputs = lowering.geometry.outputs or (lowering.geometry.primary,)
+        stored = [lowering.stored_boxes(name) for name in outputs]
+        cores = [
+            (core_tiles, blocks, [StoredBoxes(core_tiles, name, blocks) for name in outputs])
+            for core_tiles, blocks in lowering.core_walks()
+        ]
         found = []
         for axis in lowering.tiles.order:
-            its = columns_of(lowering.tiles, names, axis)
-            for core_tiles, blocks in lowering.core_walks():
+            its = columns_of(lowering.tiles, names, axis, stored)
+            for core_tiles, blocks, boxes in cores:
                 if axis in core_tiles.counts:
-                    its = its.beside(columns_of_blocks(core_tiles, names, axis, blocks[axis]))
+                    its = its.beside(columns_of_blocks(core_tiles, names, axis, blocks[axis], boxes))
             if axis == "C" and lowering.context.residents:
                 # which cores have the weights of a slice follows no rule of the tiles
                 its = its.beside(_apart(len(its.same)))
@@ -156,6 +197,8 @@ class GroupSteps:
     def inner(self, step: int, unit: int, counters: Numbers) -> Sequence[Inner]:
         """The loops around a step inside one tile: as often as in any of its times."""
         placed, tiles = self._placed[step], self._units[unit]
+        if not placed.loops:
+            return []
         round_number = tiles.base + sum(c * s for c, s in zip(counters, tiles.strides, strict=True))
         ways: list[At] = [(round_number,)]
         found = []
@@ -173,7 +216,13 @@ class GroupSteps:
 
     def unit_of(self, queue: int) -> int:
         """The unit that an engine belongs to; one without tiles goes with the first that has most."""
-        its, profile = self._lowering.machine.queues[queue], self._lowering.profile
+        found = self._unit_of.get(queue)
+        if found is None:
+            found = self._unit_of[queue] = self._new_unit_of(queue)
+        return found
+
+    def _new_unit_of(self, queue: int) -> int:
+        its, profile = self.lowering.machine.queues[queue], self.lowering.profile
         in_cluster = profile.sram is not None and its.engine in _OF_CORES
         unit = its.number // profile.cores_per_cluster if in_cluster else its.number
         return unit if unit in self._units else self._longest
@@ -212,6 +261,17 @@ def _apart(count: int) -> Columns:
     return Columns(even=numbers, same=numbers)
 
 
+def _rounds_as_tiles(lowering: GroupLowering) -> _Tiles:
+    """One counter, that of rounds."""
+    return _Tiles((0,), (len(lowering.rounds),), (1,), 0, (1,), are_rounds=True)
+
+
+def _rounds_of(tiles: _Tiles) -> frozenset[int]:
+    """The rounds of a unit's tiles."""
+    places = np.indices(tiles.counts).reshape(len(tiles.counts), int(np.prod(tiles.counts)))
+    return frozenset((tiles.base + np.array(tiles.strides, dtype=np.int64) @ places).tolist())
+
+
 def _tiles_of(lowering: GroupLowering) -> dict[int, _Tiles]:
     """The tiles of all units, with as many as the unit that has most where they begin at the same time.
 
@@ -226,10 +286,10 @@ def _tiles_of(lowering: GroupLowering) -> dict[int, _Tiles]:
             numbers.setdefault(unit, []).append(tuple(index.values()))
     found = {}
     for unit in sorted(rounds):
-        even = _even(np.array(rounds[unit]), np.array(numbers[unit]).reshape(len(rounds[unit]), -1))
+        its_numbers = np.array(numbers[unit], dtype=np.int64).reshape(len(rounds[unit]), -1)
+        even = _even(np.array(rounds[unit], dtype=np.int64), its_numbers)
         if even is None:
-            its = _Tiles((0,), (len(lowering.rounds),), (1,), 0, are_rounds=True)
-            return dict.fromkeys(sorted(rounds), its)
+            return dict.fromkeys(sorted(rounds), _rounds_as_tiles(lowering))
         found[unit] = even
     counts = tuple(max(each) for each in zip(*(tiles.counts for tiles in found.values()), strict=True))
     largest = next((tiles for tiles in found.values() if tiles.counts == counts), None)
@@ -240,15 +300,25 @@ def _tiles_of(lowering: GroupLowering) -> dict[int, _Tiles]:
         pairs = zip(tiles.counts, tiles.strides, largest.strides, strict=True)
         if any(count > 1 and stride != other for count, stride, other in pairs):
             return found
-    return {unit: replace(largest, firsts=tiles.firsts) for unit, tiles in found.items()}
+    found_steps = {
+        unit: tuple(
+            own if count > 1 else other
+            for own, count, other in zip(tiles.steps, tiles.counts, largest.steps, strict=True)
+        )
+        for unit, tiles in found.items()
+    }
+    return {unit: replace(largest, firsts=tiles.firsts, steps=found_steps[unit]) for unit, tiles in found.items()}
 
 
 def _even(rounds: NDArray[np.int64], numbers: NDArray[np.int64]) -> _Tiles | None:
-    """A unit's tiles where they are all of a box and their rounds go up evenly along each axis; else None."""
-    firsts, counts = numbers.min(axis=0), np.ptp(numbers, axis=0) + 1
+    """A unit's tiles where they are all of a box, or every so many of one, and their rounds go up evenly; else None."""
+    firsts = numbers.min(axis=0)
+    # by axis the greatest step that leads to all of them
+    steps = np.maximum(1, np.gcd.reduce(numbers - firsts, axis=0))
+    local = (numbers - firsts) // steps
+    counts = local.max(axis=0) + 1
     if len(rounds) != int(np.prod(counts)):
         return None
-    local = numbers - firsts
     begin = np.flatnonzero((local == 0).all(axis=1))
     if len(begin) != 1:
         return None
@@ -260,7 +330,7 @@ def _even(rounds: NDArray[np.int64], numbers: NDArray[np.int64]) -> _Tiles | Non
         strides.append(int(rounds[beside[0]]) - base if count > 1 else 0)
     if (rounds != base + local @ np.array(strides, dtype=np.int64)).any():
         return None
-    return _Tiles(tuple(firsts.tolist()), tuple(counts.tolist()), tuple(strides), base)
+    return _Tiles(tuple(firsts.tolist()), tuple(counts.tolist()), tuple(strides), base, steps=tuple(steps.tolist()))
 
 
 def recorder_of(context: Context) -> Recorder:

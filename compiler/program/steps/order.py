@@ -7,77 +7,66 @@ waits for is moved behind it.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import floor
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from compiler.program.steps.conflicts import Distances, Node
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.machine_code import compiled
+from compiler.program.timing.ticks import Flags, Ints
 
 # By how much of an iteration a node has to stand behind another one that it waits for in the same tile.
 _BEHIND: Final = 1e-6
 
-Phases = Mapping[Node, float]
+Phases = NDArray[np.float64]
 
 
-class Turn(NamedTuple):
-    """How many iterations ahead of its tile a node works, and which of its group's nodes comes when in an iteration."""
+class Pairs(NamedTuple):
+    """Pairs of a group's nodes: which comes `before` which comes `after`, so many iterations later."""
 
-    stage: int
-    order: int
-
-
-class Wait(NamedTuple):
-    """That a node has done its part of what it did so many iterations before."""
-
-    node: Node
-    distance: int
+    before: Ints
+    after: Ints
+    distances: Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOrder:
-    """The order of one group's loop: by node its turn, and what it waits for."""
+class Turns(NamedTuple):
+    """By node how many iterations ahead of its tile it works, and its place in an iteration; equal ones share one."""
 
-    turns: Mapping[Node, Turn]
-    waits: Mapping[Node, tuple[Wait, ...]]
+    stages: Ints
+    places: Ints
 
 
-def order_of(nodes: Sequence[Node], once: Sequence[bool], distances: Distances, phases: Phases) -> GroupOrder:
-    """The order of a group whose nodes have these phases; `once`: by step, whether it is done before all tiles.
+def turns_of(steps: Ints, once: Flags, pairs: Pairs, phases: Phases) -> Turns:
+    """The order of a group whose nodes have these phases.
 
-    Of distances those matter whose second node is the group's.
+    By node: its step, and whether it is done once before all tiles.
     """
-    mine = {node for node in nodes if not once[node.step]}
-    moved = _moved({node: phases[node] for node in sorted(mine)}, distances)
-    turns = {}
-    parts = sorted({(phase - floor(phase), node.step) for node, phase in moved.items()})
-    rank = {part: number for number, part in enumerate(parts)}
-    for node, phase in moved.items():
-        turns[node] = Turn(-floor(phase), rank[phase - floor(phase), node.step])
-    for node in nodes:
-        if node not in mine:
-            # before what loops, in the order of steps
-            turns[node] = Turn(0, node.step - len(once))
-    waits: dict[Node, list[Wait]] = defaultdict(list)
-    for (before, after), distance in sorted(distances.items()):
-        if before.queue != after.queue and after in turns:
-            waits[after].append(Wait(before, distance))
-    return GroupOrder(turns=turns, waits={node: tuple(its) for node, its in waits.items()})
+    kept = (pairs.before != pairs.after) & ~once[pairs.before] & ~once[pairs.after]
+    before, after, distances = (column[kept] for column in pairs)
+    # commands of one step and one tile may share a phase: they stand in the order of the step
+    gaps = np.where((distances > 0) | (steps[before] != steps[after]), _BEHIND, 0.0)
+    found = phases + steps * _BEHIND
+    _move(found, before, after, distances, gaps)
+    whole = np.floor(found)
+    stages = np.where(once, 0, -whole).astype(np.int64)
+    # what is done once stands before what loops, in the order of steps
+    parts = np.where(once, -1.0, found - whole)
+    order = np.lexsort((steps, parts))
+    is_new = np.append(True, (np.diff(parts[order]) != 0) | (np.diff(steps[order]) != 0))[: len(order)]
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.cumsum(is_new) - 1
+    return Turns(stages, places)
 
 
-def _moved(phases: dict[Node, float], distances: Distances) -> dict[Node, float]:
-    """Phases behind what their nodes wait for; where nothing else is said steps stand one behind the other."""
-    rules = [(a, b, d) for (a, b), d in sorted(distances.items()) if a in phases and b in phases and a != b]
-    found = {node: phase + node.step * _BEHIND for node, phase in phases.items()}
+@compiled("void(float64[::1], int64[::1], int64[::1], int64[::1], float64[::1])")
+def _move(phases: Any, before: Any, after: Any, distances: Any, gaps: Any) -> None:
+    """Move phases behind what their nodes wait for; where nothing else is said steps stand one behind the other."""
     is_moving = True
     while is_moving:
         is_moving = False
-        for before, after, distance in rules:
-            # commands of one step and one tile may share a phase: they stand in the order of the step
-            gap = _BEHIND if distance or before.step != after.step else 0.0
-            least = found[before] - distance + gap
+        for i in range(len(before)):
+            least = phases[before[i]] - distances[i] + gaps[i]
             # phases that are equal but for rounding would stand in the wrong order: only a gap leaves room for it
-            if found[after] < least - gap / 4:
-                found[after], is_moving = least, True
-    return found
+            if phases[after[i]] < least - gaps[i] / 4:
+                phases[after[i]] = least
+                is_moving = True

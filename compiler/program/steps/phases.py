@@ -6,119 +6,90 @@ most urgent first if asked for (that after which most comes).
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
-
 import numpy as np
 
-from compiler.profile.schema import Profile
-from compiler.program.program import Program
-from compiler.program.steps.action import Action, Steps
-from compiler.program.steps.conflicts import Distances, Node
-from compiler.program.timing.demands import demands_of
+from compiler.program.program import Program, Rows
+from compiler.program.steps.commands import Commands
+from compiler.program.steps.order import Phases
+from compiler.program.timing.demands import Demands
+from compiler.program.timing.ticks import Ints
 from compiler.program.timing.timeline import timeline_under, to_the_end
 
-# The simulation ends with the first iteration after which it has had at least so many commands and iterations.
-_COMMANDS_MIN: Final = 4096
-_ITERATIONS_MIN: Final = 16
+
+def waits_of(commands: Commands, nodes: Ints, before: Ints, after: Ints, distances: Ints) -> tuple[Rows, Rows]:
+    """What each of a group's commands waits for, as offsets and numbers of commands.
+
+    `nodes`: by command. Of pairs of nodes: what comes `before`, what comes `after`, iterations between.
+    """
+    count = len(nodes)
+    # the commands of each node stand together, in order
+    order = np.argsort(nodes, kind="stable")
+    span = int(commands.iterations.max(initial=0)) + 2
+    rounds = (nodes * span + commands.iterations + 1)[order]
+    places = nodes[order] * count + order
+    starts = np.searchsorted(nodes[order], np.arange(int(max(nodes.max(initial=0), before.max(initial=0))) + 2))
+    # by pair all commands of the second node
+    at = starts[np.minimum(after, len(starts) - 2)]
+    sizes = starts[np.minimum(after, len(starts) - 2) + 1] - at
+    sizes[(before == after) | (after > len(starts) - 2)] = 0
+    pairs = np.repeat(np.arange(len(before)), sizes)
+    its = order[np.arange(len(pairs)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(at, sizes)]
+    one, gaps = before[pairs], distances[pairs]
+    firsts = rounds[np.minimum(starts[one], count - 1)]
+    is_once = firsts == one * span
+    wanted = commands.iterations[its] + 1 - np.where(is_once, 0, gaps)
+    past = np.searchsorted(rounds, one * span + np.maximum(wanted, -1), side="right")
+    # of its own step only what stands before it
+    past = np.minimum(past, np.searchsorted(places, one * count + its)) - starts[one]
+    known = past > 0
+    keys = np.unique(its[known] * count + order[(starts[one] + past - 1)[known]])
+    offsets = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(np.bincount(keys // max(1, count), minlength=count), out=offsets[1:])
+    waits: Rows = (keys % max(1, count)).astype(np.int32)
+    return offsets, waits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FirstIterations:
-    """The commands of a group's first iterations: their nodes and iterations (-1: once), in the order of steps."""
-
-    actions: Sequence[Action]
-    nodes: Sequence[Node]
-    numbers: Sequence[int]
-    iterations: int
-
-
-def first_iterations(group: int, steps: Steps) -> FirstIterations:
-    """The commands of the first iterations of a group."""
-    actions: list[Action] = []
-    nodes: list[Node] = []
-    numbers: list[int] = []
-    iteration = -1
-    while iteration < steps.iterations and (iteration < _ITERATIONS_MIN or len(actions) < _COMMANDS_MIN):
-        for step, is_once in enumerate(steps.once):
-            if is_once == (iteration < 0):
-                for action in steps.at(step, iteration):
-                    actions.append(action)
-                    nodes.append(Node(group, step, action.queue))
-                    numbers.append(iteration)
-        iteration += 1
-    return FirstIterations(actions=actions, nodes=nodes, numbers=numbers, iterations=iteration)
-
-
-def waits_of(first: FirstIterations, distances: Distances) -> tuple[np.ndarray, np.ndarray]:
-    """What each of the commands waits for, as offsets and numbers of commands."""
-    numbers: dict[Node, list[int]] = defaultdict(list)
-    rounds: dict[Node, list[int]] = defaultdict(list)
-    for at, (node, number) in enumerate(zip(first.nodes, first.numbers, strict=True)):
-        numbers[node].append(at)
-        rounds[node].append(number)
-    before: dict[Node, list[tuple[Node, int]]] = defaultdict(list)
-    for (one, other), distance in distances.items():
-        if one in numbers:
-            before[other].append((one, distance))
-    waits: list[int] = []
-    offsets = [0]
-    for at, (node, number) in enumerate(zip(first.nodes, first.numbers, strict=True)):
-        its = set()
-        for one, distance in before[node]:
-            is_once = rounds[one][0] < 0
-            # of its own step only what stands before it
-            past = min(
-                bisect_right(rounds[one], number if is_once else number - distance), bisect_right(numbers[one], at)
-            )
-            if past:
-                its.add(numbers[one][past - 1])
-        waits += sorted(its)
-        offsets.append(len(waits))
-    return np.array(offsets, dtype=np.int32), np.array(waits, dtype=np.int32)
-
-
-def phases_of(first: FirstIterations, program: Program, profile: Profile) -> list[Mapping[Node, float]]:
+def phases_of(commands: Commands, nodes: Ints, program: Program, demands: Demands, node_count: int) -> list[Phases]:
     """By node how much later than its tile it runs, in iterations; `program`: the commands with their waits.
 
     Several answers: with what is ready first and with the most urgent of it, of the times of a node in different
     iterations their mean, the earliest and the latest.
     """
-    streams = np.array([node.step for node in first.nodes], dtype=np.int64)
-    demands = demands_of(program, profile)
-    found: list[Mapping[Node, float]] = []
+    streams = commands.steps
+    # of each node and iteration the first command
+    looping = np.flatnonzero(commands.iterations >= 0)
+    span = int(commands.iterations.max(initial=0)) + 1
+    keys, first = np.unique(nodes[looping] * span + commands.iterations[looping], return_index=True)
+    first, (node_of, number_of) = looping[first], np.divmod(keys, span)
+    calls = np.flatnonzero(program.commands["call"] >= 0)
+    last = commands.steps[calls].max() if len(calls) else commands.steps.max()
+    of_last = np.flatnonzero(commands.steps[first] == last)
+    found: list[Phases] = []
     for urgency in (None, -to_the_end(program, demands, streams)):
         timeline = timeline_under(program, demands, streams, urgency)
-        times: dict[Node, dict[int, int]] = defaultdict(dict)
-        for node, number, issue in zip(first.nodes, first.numbers, timeline.issues.tolist(), strict=True):
-            if number >= 0:
-                times[node].setdefault(number, issue)
-        clock = _clock(times, program, first)
+        issues = timeline.issues[first]
+        # by iteration the time at which its tiles are worked on: when the last of their calls is issued
+        marks = np.full(span, -1, dtype=np.int64)
+        np.maximum.at(marks, number_of[of_last], issues[of_last])
+        known = np.flatnonzero(marks >= 0)
+        clock = np.interp(np.arange(span), known, marks[known]) if len(known) else np.zeros(span)
         # where tiles are worked on at one time only, the whole time is that of an iteration
-        interval = float(clock[-1] - clock[0]) / (len(clock) - 1) if clock[-1] > clock[0] else max(1, timeline.ticks)
-        delays = {node: _delays(its, clock) / interval for node, its in times.items()}
-        views = (np.mean, np.min, np.max)
-        found += [{node: float(view(its)) for node, its in delays.items()} for view in views]
+        interval = float(clock[-1] - clock[0]) / (span - 1) if clock[-1] > clock[0] else max(1, timeline.ticks)
+        delays = (issues - clock[number_of]) / interval
+        found += _views(node_of, number_of, delays, span, node_count)
     return found
 
 
-def _delays(times: Mapping[int, int], clock: np.ndarray) -> np.ndarray:
-    """How long after its tile a node runs, in the middle half of the iterations, if it runs there at all."""
-    middle = [number for number in times if len(clock) / 4 <= number <= len(clock) * 3 / 4] or list(times)
-    return np.array([times[number] - clock[number] for number in middle])
-
-
-def _clock(times: Mapping[Node, Mapping[int, int]], program: Program, first: FirstIterations) -> np.ndarray:
-    """By iteration the time at which its tiles are worked on: when the last of their calls is issued."""
-    calls = [node.step for node, call in zip(first.nodes, program.commands["call"].tolist(), strict=True) if call >= 0]
-    last = max(calls, default=max(node.step for node in first.nodes))
-    marks: dict[int, int] = {}
-    for node, its in times.items():
-        if node.step == last:
-            for number, time in its.items():
-                marks[number] = max(marks.get(number, 0), time)
-    known = sorted(marks) or [0]
-    return np.interp(np.arange(max(1, first.iterations)), known, [float(marks.get(number, 0)) for number in known])
+def _views(nodes: Ints, numbers: Ints, delays: Phases, span: int, node_count: int) -> list[Phases]:
+    """By node the mean, the least and the largest of its delays in the middle half of the iterations, if it has any."""
+    is_middle = (numbers >= span / 4) & (numbers <= span * 3 / 4)
+    has_middle = np.zeros(node_count, dtype=np.bool_)
+    has_middle[nodes[is_middle]] = True
+    kept = is_middle | ~has_middle[nodes]
+    nodes, delays = nodes[kept], delays[kept]
+    counts = np.bincount(nodes, minlength=node_count)
+    mean = np.bincount(nodes, weights=delays, minlength=node_count) / np.maximum(1, counts)
+    least, most = np.full(node_count, np.inf), np.full(node_count, -np.inf)
+    np.minimum.at(least, nodes, delays)
+    np.maximum.at(most, nodes, delays)
+    return [mean, np.where(counts > 0, least, 0.0), np.where(counts > 0, most, 0.0)]

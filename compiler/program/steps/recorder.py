@@ -1,4 +1,4 @@
-"""Takes down what a lowering emits: each command with what it touches, without waits (SCHED-2)."""
+"""Takes down what a lowering emits, without waits (SCHED-2)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from compiler.ops.slab import lengths
 from compiler.program.emitter import Box, Held, Machine
 from compiler.program.moves import Moves, moves_of
-from compiler.program.program import OUTPUT, Opcode
+from compiler.program.program import Opcode
 from compiler.program.slots import Slot
-from compiler.program.steps.action import Action, Bound, Call, Copy, Numbers, Touch
+from compiler.program.steps.action import Action, Bound, Call, Copy, Numbers
 
 # Of a table and an entry of it: the entry's box, the rest of it, and how many times as large as the result's elements
 # those are that are written: of sums that do not end.
@@ -53,12 +53,8 @@ class Recorder:
             known = self._moves[key] = moves_of(*key)
         places = source.slot.place, target.slot.place, 1 + len(also)
         for runs, skip, jump in known:
-            run, counts, strides, jumps = runs
-            first, second = start + skip, to + jump
-            touches = [Touch(source.slot.place, False, first, (*counts, run), (*strides, 1))]
-            touches += [Touch(s.place, True, second, (*counts, run), (*jumps, 1)) for s in (target.slot, *also)]
             kind = Copy(int(opcode), queue, self.step, *places, runs)
-            self.actions.append(Action(kind, (first, second), tuple(touches)))
+            self.actions.append(Action(kind, (start + skip, to + jump)))
 
     def call(
         self,
@@ -73,14 +69,10 @@ class Recorder:
         """A call of a unit."""
         del reads, writes
         box, rest, scale = self.entry(table, entry)
-        numbers, bound, touches = [start for start, _ in box], [], []
+        numbers, bound = [start for start, _ in box], []
         for operand, held in operands:
             sides, address = lengths(held.box), held.at(held.box)
             numbers += [address, *(start for start, _ in held.box)]
             bound.append(Bound(operand, held.slot.place, sides, held.strides))
-            times = scale if operand == OUTPUT else 1
-            element = min((stride for stride in held.strides if stride > 0), default=1)
-            dims = (*sides, element * times), (*(stride * times for stride in held.strides), 1)
-            touches.append(Touch(held.slot.place, operand == OUTPUT, address, *dims))
-        kind = Call(int(opcode), queue, self.step, table, lengths(box), rest, tuple(bound))
-        self.actions.append(Action(kind, tuple(numbers), tuple(touches)))
+        kind = Call(int(opcode), queue, self.step, table, lengths(box), rest, scale, tuple(bound))
+        self.actions.append(Action(kind, tuple(numbers)))

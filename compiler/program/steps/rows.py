@@ -10,6 +10,7 @@ import numpy as np
 from compiler.ir.graph import MAX_AXES
 from compiler.program.program import BINDING, CALL, COMMAND, Rows
 from compiler.program.steps.action import Call, Copy, Numbers
+from compiler.program.timing.ticks import Ints
 
 # The number of an entry of a table: of a table, a box, and the rest of the entry.
 EntryOf = Callable[[int, tuple[tuple[int, int], ...], Numbers], int]
@@ -23,41 +24,81 @@ class CommandRows:
     calls: Rows
     bindings: Rows
 
+    def ordered(self, order: Ints) -> CommandRows:
+        """Those of the same commands in another order."""
+        commands = self.commands[order]
+        calling = commands["call"] >= 0
+        calls = self.calls[commands["call"][calling]]
+        commands["call"] = np.where(calling, np.cumsum(calling) - 1, -1)
+        firsts = calls["first"].astype(np.int64)
+        calls["first"] = np.cumsum(calls["count"]) - calls["count"]
+        bindings = self.bindings[np.repeat(firsts - calls["first"], calls["count"]) + np.arange(calls["count"].sum())]
+        return CommandRows(commands=commands, calls=calls, bindings=bindings)
 
-def rows_of(its: Iterable[tuple[Copy | Call, Numbers]], entry_of: EntryOf) -> CommandRows:
-    """The rows of what has these keys and numbers."""
-    kinds: dict[Copy | Call, int] = {}
-    kind_of, of_calls = [], []
-    numbers: list[Numbers] = []
-    entries: list[int] = []
-    for key, its_numbers in its:
-        kind_of.append(kinds.setdefault(key, len(kinds)))
-        numbers.append(its_numbers)
-        if isinstance(key, Call):
-            box = tuple((start, start + length) for start, length in zip(its_numbers, key.lengths, strict=False))
-            entries.append(entry_of(key.table, box, key.rest))
-            of_calls.append(kind_of[-1])
-    keys = list(kinds)
-    commands = _commands(keys)[kind_of]
+
+def joined(parts: Sequence[CommandRows]) -> CommandRows:
+    """The rows of commands that come one after another."""
+    commands, calls, bindings = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("commands", "calls", "bindings")
+    )
     calling = commands["call"] >= 0
     commands["call"] = np.where(calling, np.cumsum(calling) - 1, -1)
-    moves = np.flatnonzero(~calling).tolist()
-    if moves:
-        commands["source_address"][moves], commands["target_address"][moves] = np.array([numbers[i] for i in moves]).T
+    calls["first"] = np.cumsum(calls["count"]) - calls["count"]
+    return CommandRows(commands=commands, calls=calls, bindings=bindings)
+
+
+class Kinds:
+    """The different keys of a segment's commands, numbered as they come, each with the numbers that it came with."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Copy | Call, int] = {}
+        self.first: list[tuple[Copy | Call, Numbers]] = []
+
+    def of(self, its: Iterable[tuple[Copy | Call, Numbers]]) -> Ints:
+        """The kind of each of these."""
+        numbers, first, found = self._numbers, self.first, []
+        for key, values in its:
+            kind = numbers.get(key)
+            if kind is None:
+                kind = numbers[key] = len(first)
+                first.append((key, values))
+            found.append(kind)
+        return np.array(found, dtype=np.int64)
+
+
+def rows_of(kinds: Sequence[Copy | Call], kind_of: Ints, numbers: Sequence[Numbers], entry_of: EntryOf) -> CommandRows:
+    """The rows of what has these numbers, and of these keys the one of that number."""
+    present, local = np.unique(kind_of, return_inverse=True)
+    keys = [kinds[number] for number in present.tolist()]
+    commands = _commands(keys)[local]
+    calling = commands["call"] >= 0
+    commands["call"] = np.where(calling, np.cumsum(calling) - 1, -1)
+    moves = np.flatnonzero(~calling)
+    if len(moves):
+        found = np.array([numbers[i] for i in moves.tolist()], dtype=np.int64)
+        commands["source_address"][moves], commands["target_address"][moves] = found.T
+    entries: list[int] = []
+    bound: list[int] = []
+    of_calls = local[calling].tolist()
+    for i, kind in zip(np.flatnonzero(calling).tolist(), of_calls, strict=True):
+        key, its = keys[kind], numbers[i]
+        assert isinstance(key, Call)
+        box = tuple([(start, start + length) for start, length in zip(its, key.lengths, strict=False)])
+        entries.append(entry_of(key.table, box, key.rest))
+        bound += its[len(key.lengths) :]
     calls, bindings, places = _calls(keys)
     calls = calls[of_calls]
     calls["entry"] = entries
-    bound = [numbers[i][-len(places[kind_of[i]]) :] for i in np.flatnonzero(calling).tolist()]
     ends = np.cumsum(calls["count"], dtype=np.int64)
     first = calls["first"].astype(np.int64)
     calls["first"] = ends - calls["count"]
-    rows = bindings[np.arange(int(ends[-1]) if bound else 0) + np.repeat(first - calls["first"], calls["count"])]
+    rows = bindings[np.arange(int(ends[-1]) if of_calls else 0) + np.repeat(first - calls["first"], calls["count"])]
     values = np.zeros((len(rows), 1 + MAX_AXES), dtype=np.int64)
-    if bound:
+    if of_calls:
         # all numbers of all bindings in a row, and which field each is
         which = np.concatenate([places[kind] for kind in of_calls])
-        owners = np.repeat(calls["first"].astype(np.int64), [len(its) for its in bound])
-        values[owners + which // (1 + MAX_AXES), which % (1 + MAX_AXES)] = np.concatenate([*map(np.array, bound)])
+        owners = np.repeat(calls["first"].astype(np.int64), [len(places[kind]) for kind in of_calls])
+        values[owners + which // (1 + MAX_AXES), which % (1 + MAX_AXES)] = bound
     rows["address"], rows["starts"] = values[:, 0], values[:, 1:]
     return CommandRows(commands=commands, calls=calls, bindings=rows)
 

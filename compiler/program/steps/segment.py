@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
 
 from compiler.address.stored import AddressTables
 from compiler.ops.op_facts import GraphFacts
@@ -14,20 +18,52 @@ from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Program, Resident, Role, Rows, Step
 from compiler.program.residents import place_residents, resident_parts
 from compiler.program.segment import PlannedGroup, lowering_of
-from compiler.program.steps.action import Call, Copy, Numbers
-from compiler.program.steps.assemble import Assembled, OrderedGroup, assemble
-from compiler.program.steps.cells import Cells
-from compiler.program.steps.conflicts import Distances, Node, distances_of
+from compiler.program.steps.action import Numbers, Steps
+from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits, assemble, loops_of
+from compiler.program.steps.commands import Commands, Nodes, first_iterations
+from compiler.program.steps.conflicts import Conflicts, conflicts_of, walked
+from compiler.program.steps.equal_groups import EqualGroups, SegmentGroup, Setting
 from compiler.program.steps.group_steps import GroupSteps, recorder_of
-from compiler.program.steps.order import Phases, order_of
-from compiler.program.steps.phases import FirstIterations, first_iterations, phases_of, waits_of
-from compiler.program.steps.rows import CommandRows, rows_of
-from compiler.program.steps.statements import Statement, statements_of
+from compiler.program.steps.loop_rows import loop_rows_of, single_rows
+from compiler.program.steps.order import Pairs, Phases, turns_of
+from compiler.program.steps.phases import phases_of, waits_of
+from compiler.program.steps.rows import CommandRows, Kinds, rows_of
+from compiler.program.steps.statements import Statement
+from compiler.program.steps.waits import (
+    NoCommonOrderError,
+    inside_of,
+    ordered_by,
+    waits_before,
+    waits_inside,
+    waits_listed,
+)
+from compiler.program.timing.demands import Demands, demands_of
+from compiler.program.timing.order import fastest
+from compiler.program.timing.ticks import Flags, Ints
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 
-# How long a looped program takes.
-TimeOf = Callable[[LoopedProgram], int]
+# Groups of at most so many commands are listed one by one: the fixed order of a loop costs most where it is short.
+LISTED_MAX: Final = 4096
+# The simulation that finds phases ends with the first iteration after which it has had so many commands and iterations.
+_COMMANDS_MIN: Final = 4096
+_ITERATIONS_MIN: Final = 16
+# As many commands as a group has.
+_ALL: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Found:
+    """What is found out about a group: its first commands, and those that are walked through for conflicts.
+
+    `statements`: None where the first commands are all that it has, and are listed one by one.
+    """
+
+    group: SegmentGroup
+    steps: Steps
+    first: Commands
+    walked: Commands
+    statements: Sequence[Statement] | None
 
 
 class SegmentSteps:
@@ -43,8 +79,13 @@ class SegmentSteps:
         resident_bytes: int = 0,
         decoders: Decoders | None = None,
         address_tables: AddressTables | None = None,
+        equal_groups: EqualGroups | None = None,
     ) -> None:
-        """The arguments of `lower_segment`."""
+        """`outputs` are the segment's tensors that others read; stationary weights take `resident_bytes`.
+
+        `equal_groups`: groups of segments lowered before, which this one's may be like. Raises LimitError where the
+        plan does not hold what it says.
+        """
         self._machine: Machine = machine_of(profile)
         self._profile, self._name = profile, name
         ops = sorted(op for group in groups for op in group.ops)
@@ -57,27 +98,93 @@ class SegmentSteps:
             self._residents = place_residents(context, profile, parts)
         beside = profile.beside(resident_bytes)
         self._steps: list[Step] = []
-        self.groups: list[GroupSteps] = []
+        self.groups: list[SegmentGroup] = []
+        equals = EqualGroups() if equal_groups is None else equal_groups
         for planned in groups:
-            numbers = {}
+            numbers: dict[int, int] = {}
+            setting = Setting.of(context, planned.ops, len(self._steps))
             for op in sorted(planned.ops):
                 numbers[op] = len(self._steps)
                 node = facts.graph.ops[op]
                 self._steps.append(Step(group=planned.name, nodes=node.origin, tensor=node.output))
-            group = group_of(GroupGeometry(facts, planned.ops), beside, planned.tiling)
-            self.groups.append(GroupSteps(lowering_of(context, group, numbers, {}), recorder))
+            found = equals.like(setting, planned.tiling, resident_bytes)
+            if found is None:
+                group = group_of(GroupGeometry(facts, planned.ops), beside, planned.tiling)
+                its = GroupSteps(lowering_of(context, group, numbers, {}), recorder)
+                found = equals.enter(setting, planned.tiling, resident_bytes, its)
+            self.groups.append(found)
 
-    def rows(self, actions: Sequence[tuple[Copy | Call, Numbers]]) -> CommandRows:
-        """The rows of what has these keys and numbers."""
+    def lowered(self, listed_max: int = LISTED_MAX) -> LoopedProgram:
+        """The looped program; of the orders that each group may have the one in which the group alone is fastest.
 
+        Groups of at most `listed_max` commands do not loop, nor do those without an order that all iterations have.
+        """
+        limits = [listed_max] * len(self.groups)
+        while True:
+            try:
+                return self._lowered([_found(group, limit) for group, limit in zip(self.groups, limits, strict=True)])
+            except NoCommonOrderError as error:
+                limits[error.group] = _ALL
+
+    def _lowered(self, found: Sequence[_Found]) -> LoopedProgram:
+        regions = [
+            (region.address, region.address + region.size_bytes)
+            for region in self._context.region_list
+            if region.role in (Role.INTERMEDIATE, Role.OUTPUT)
+        ]
+        nodes = Nodes.of((number, *columns) for number, its in enumerate(found) for columns in _columns_of(its))
+        iterations = [group.steps.iterations for group in self.groups]
+        conflicts = conflicts_of(nodes, [its.walked for its in found], iterations, regions)
+        kinds = Kinds()
+        groups = [self._statements(number, its, nodes, kinds) for number, its in enumerate(found)]
+        first = [kinds.of((action.key, action.numbers) for action in its.first.actions) for its in found]
+        program = self._program(self._rows(kinds, np.arange(len(kinds.first)), [its for _, its in kinds.first]))
+        orders = _Orders(program, demands_of(program, self._profile), conflicts)
+        ordered, waits = [], []
+        begin = 0
+        for its, group, its_first in zip(found, groups, first, strict=True):
+            chosen, inside = orders.listed(group, its) if group.is_listed else orders.looped(group, its, its_first)
+            ordered.append(chosen)
+            waits.append(Waits(inside.owners + begin, inside.names + begin, inside.distances))
+            begin += len(group.kinds)
+        waits.append(waits_before(ordered, conflicts))
+        assembled = assemble(ordered, Waits(*(np.concatenate(columns) for columns in zip(*waits, strict=True))))
+        whole = self._program(assembled.rows, assembled.wait_offsets, assembled.waits)
+        return LoopedProgram(program=whole, loops=assembled.loops)
+
+    def _statements(self, number: int, found: _Found, nodes: Nodes, kinds: Kinds) -> GroupStatements:
+        """A group's statements as rows."""
+        commands, statements = found.first, found.statements
+        if statements is None:
+            its = [(action.key, action.numbers) for action in commands.actions]
+            steps, queues, ranks, loops = commands.steps, commands.queues, commands.ranks, single_rows(len(its))
+        else:
+            its = [(statement.key, statement.base) for statement in statements]
+            steps = np.array([statement.step for statement in statements], dtype=np.int64)
+            queues = np.array([statement.queue for statement in statements], dtype=np.int64)
+            ranks = np.array([statement.place for statement in statements], dtype=np.int64)
+            loops = loop_rows_of(statements)
+        kind_of = kinds.of(its)
+        return GroupStatements(
+            number=number,
+            rows=self._rows(kinds, kind_of, [numbers for _, numbers in its]),
+            kinds=kind_of,
+            loops=loops,
+            nodes=nodes.numbers(number, steps, queues),
+            ranks=ranks,
+            iterations=found.steps.iterations,
+            is_listed=statements is None,
+        )
+
+    def _rows(self, kinds: Kinds, kind_of: Ints, numbers: Sequence[Numbers]) -> CommandRows:
         def entry_of(table: int, box: tuple[tuple[int, int], ...], rest: Numbers) -> int:
             start, stop, begins, ends = rest
             return self._context.entry(table, box, (start, stop), begins=bool(begins), ends=bool(ends))
 
-        return rows_of(actions, entry_of)
+        return rows_of([key for key, _ in kinds.first], kind_of, numbers, entry_of)
 
-    def program(self, rows: CommandRows, offsets: Rows, waits: Rows) -> Program:
-        """A program of these rows."""
+    def _program(self, rows: CommandRows, offsets: Rows | None = None, waits: Rows | None = None) -> Program:
+        """A program of these rows; without waits unless they are given."""
         tables, units = self._context.finished()
         return Program(
             name=self._name,
@@ -85,8 +192,8 @@ class SegmentSteps:
             queues=self._machine.queues,
             steps=tuple(self._steps),
             commands=rows.commands,
-            wait_offsets=offsets,
-            waits=waits,
+            wait_offsets=np.zeros(len(rows.commands) + 1, dtype=np.int32) if offsets is None else offsets,
+            waits=np.zeros(0, dtype=np.int32) if waits is None else waits,
             calls=rows.calls,
             bindings=rows.bindings,
             units=units,
@@ -96,38 +203,107 @@ class SegmentSteps:
             addresses=tuple(self._context.addresses),
         )
 
-    def lowered(self, time_of: TimeOf) -> LoopedProgram:
-        """The looped program; of the orders that each group may have the fastest, by `time_of` of the group alone."""
-        cells = [Cells(steps) for steps in self.groups]
-        statements = [statements_of(its) for its in cells]
-        regions = sorted(
-            (region.address, region.address + region.size_bytes)
-            for region in self._context.region_list
-            if region.role in (Role.INTERMEDIATE, Role.OUTPUT)
+
+def _found(group: SegmentGroup, listed_max: int) -> _Found:
+    first, is_all = first_iterations(group.steps, max(_COMMANDS_MIN, listed_max + 1), _ITERATIONS_MIN)
+    if is_all and len(first.actions) <= listed_max:
+        return _Found(group=group, steps=group.steps, first=first, walked=first, statements=None)
+    statements = group.statements
+    return _Found(group=group, steps=group.steps, first=first, walked=walked(group.cells), statements=statements)
+
+
+def _columns_of(found: _Found) -> Iterator[tuple[Ints, Ints]]:
+    """Steps and engines of all that a group has."""
+    yield found.first.steps, found.first.queues
+    yield found.walked.steps, found.walked.queues
+    if found.statements is not None:
+        pairs = [(statement.step, statement.queue) for statement in found.statements]
+        steps, queues = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        yield steps, queues
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Orders:
+    """Tries orders of single groups. `program`: a command of each kind, `demands` theirs."""
+
+    program: Program
+    demands: Demands
+    conflicts: Conflicts
+
+    def listed(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, Waits]:
+        """A group of single commands in the fastest of three orders; of one that is like another, in that one's."""
+        order = found.group.known
+        if order is None:
+            order = self._fastest(group)
+        found.group.chosen = order
+        stages = np.zeros(len(order), dtype=np.int64)
+        chosen = OrderedGroup(group=group, order=order, stages=stages)
+        return chosen, waits_listed(chosen, self.conflicts)
+
+    def _fastest(self, group: GroupStatements) -> Ints:
+        conflicts, count = self.conflicts, len(group.kinds)
+        _, names, owners = conflicts.of_group(group.number)
+        sizes = np.bincount(owners, minlength=count)
+        program = replace(
+            self.program,
+            commands=self.program.commands[group.kinds],
+            wait_offsets=np.append(0, np.cumsum(sizes)).astype(np.int32),
+            waits=names[np.lexsort((names, owners))].astype(np.int32),
         )
-        distances = distances_of(cells, regions)
-        ordered = []
-        for number, (steps, its) in enumerate(zip(self.groups, statements, strict=True)):
-            tried = []
-            for phases in self._phases(number, steps, its, distances):
-                nodes = sorted({Node(number, statement.step, statement.queue) for statement in its})
-                order = order_of(nodes, steps.once, distances, phases)
-                tried.append(OrderedGroup(number=number, steps=steps, statements=its, order=order))
-            ordered.append(min(tried, key=lambda group: time_of(self._looped(assemble([group])))))
-        return self._looped(assemble(ordered))
+        steps = conflicts.nodes.steps[group.nodes]
+        order, _ = fastest(program, self.demands.ordered(group.kinds), steps)
+        return order
 
-    def _looped(self, assembled: Assembled) -> LoopedProgram:
-        rows = self.rows([(statement.key, statement.base) for statement in assembled.statements])
-        program = self.program(rows, assembled.wait_offsets, assembled.waits)
-        return LoopedProgram(program=program, loops=assembled.loops)
+    def looped(self, group: GroupStatements, found: _Found, kinds: Ints) -> tuple[OrderedGroup, Waits]:
+        """A group in the fastest order of those that its nodes' phases give; `kinds`: of its first commands.
 
-    def _phases(
-        self, number: int, steps: GroupSteps, statements: Sequence[Statement], distances: Distances
-    ) -> list[Phases]:
+        Of a group that is like another one the phases are those that were chosen there.
+        """
+        # imported where it is used alone: it brings a compiler with it
+        from compiler.program.loops.time import time_under
+
+        nodes, its = self.conflicts.nodes, self.conflicts.nodes.slice(group.number)
+        steps = nodes.steps[its]
+        once: Flags = np.array(found.steps.once, dtype=np.bool_)[steps]
+        pairs, inside = self._pairs(its), inside_of(group, self.conflicts)
+        best: tuple[int, Phases, OrderedGroup, Waits] | None = None
+        known = set()
+        chosen = found.group.known
+        for phases in self._phases(group.number, found, kinds, pairs) if chosen is None else [chosen]:
+            turns = turns_of(steps, once, pairs, phases)
+            ordered = ordered_by(group, inside, turns, its.start)
+            key = ordered.order.tobytes() + ordered.stages.tobytes()
+            if key in known:
+                continue
+            known.add(key)
+            waits = waits_inside(ordered, inside, self.conflicts, pairs, its.start)
+            if chosen is not None:
+                best = 0, phases, ordered, waits
+                break
+            offsets, names, loops = loops_of([ordered], waits)
+            of_order = group.kinds[ordered.order]
+            program = replace(self.program, commands=self.program.commands[of_order], wait_offsets=offsets, waits=names)
+            looped = LoopedProgram(program=program, loops=loops)
+            ticks = time_under(looped, self.demands.ordered(of_order)).ticks
+            if best is None or ticks < best[0]:
+                best = ticks, phases, ordered, waits
+        assert best is not None
+        _, found.group.chosen, ordered, waits = best
+        return ordered, waits
+
+    def _pairs(self, its: slice) -> Pairs:
+        """Pairs of the nodes of one group."""
+        conflicts = self.conflicts
+        mine = (conflicts.pairs_before >= its.start) & (conflicts.pairs_after < its.stop)
+        before, after = conflicts.pairs_before[mine] - its.start, conflicts.pairs_after[mine] - its.start
+        return Pairs(before, after, conflicts.distances[mine])
+
+    def _phases(self, number: int, found: _Found, kinds: Ints, pairs: Pairs) -> Iterator[Phases]:
         """Phases of a group's nodes: as its steps stand, and as engines come to them that take what is ready first."""
-        nodes = {Node(number, statement.step, statement.queue) for statement in statements}
-        first: FirstIterations = first_iterations(number, steps)
-        rows = self.rows([(action.key, action.numbers) for action in first.actions])
-        program = self.program(rows, *waits_of(first, distances))
-        found = phases_of(first, program, self._profile)
-        return [dict.fromkeys(nodes, 0.0), *({node: its.get(node, 0.0) for node in nodes} for its in found)]
+        its = self.conflicts.nodes.slice(number)
+        yield np.zeros(its.stop - its.start)
+        commands = found.first
+        nodes = self.conflicts.nodes.numbers(number, commands.steps, commands.queues) - its.start
+        offsets, waits = waits_of(commands, nodes, *pairs)
+        program = replace(self.program, commands=self.program.commands[kinds], wait_offsets=offsets, waits=waits)
+        yield from phases_of(commands, nodes, program, self.demands.ordered(kinds), its.stop - its.start)

@@ -8,11 +8,14 @@ base, coefficients and rings of two buffers; the others confirm them. So the wor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
 from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from compiler.program.steps.action import Call, Copy, Numbers, Space
 from compiler.program.steps.axis_runs import PERIODS, Run
@@ -21,6 +24,7 @@ from compiler.program.steps.cells import Cell, Cells, Product
 # At how many tiles between its corners a product of runs is looked at, and how far these lie apart: a prime number.
 _LOOKS: Final = 4
 _BETWEEN: Final = 7919
+_Row = NDArray[np.int64]
 # The cell of an iteration.
 CellAt = Callable[[int], Cell]
 
@@ -43,8 +47,8 @@ class Rule(NamedTuple):
 class Statement:
     """A command for all tiles of one unit whose counters lie in `runs`; of space None: once, before the first tile.
 
-    `place`: where it stands among what its step does in an iteration. Numbers of a tile are `base`, plus what its rule
-    says for the places of its counters in their runs.
+    `place`: where it stands among what its engine does for its step in an iteration. Numbers of a tile are `base`, plus
+    what its rule says for the places of its counters in their runs.
     """
 
     step: int
@@ -80,7 +84,10 @@ def statements_of(cells: Cells) -> list[Statement]:
     steps, found = cells.steps, list[Statement]()
     for step, is_once in enumerate(steps.once):
         if is_once:
-            for place, action in enumerate(steps.at(step, -1)):
+            places: dict[int, int] = defaultdict(int)
+            for action in steps.at(step, -1):
+                place = places[action.queue]
+                places[action.queue] += 1
                 rule = Rule((), (0,) * len(action.numbers))
                 found.append(
                     Statement(
@@ -88,8 +95,8 @@ def statements_of(cells: Cells) -> list[Statement]:
                     )
                 )
             continue
-        for unit in steps.spaces(step):
-            for part in _merged(list(_parts(cells, step, unit))):
+        for _, parts in _parts(cells, step):
+            for part in _merged(parts):
                 at = 0
                 for place, key in part.cell.keys:
                     its = slice(at, at + size_of(key))
@@ -120,27 +127,89 @@ def _cut_rule(rule: Rule, its: slice) -> Rule:
 # --- from products of runs to parts -----------------------------------------------------------------------------------
 
 
-def _parts(cells: Cells, step: int, unit: int) -> Iterator[_Part]:
-    """The parts of one step on one unit."""
+class _Arrays(NamedTuple):
+    """A rule as arrays: what numbers go up by and whether they change buffers, shapes (counters, numbers)."""
+
+    base: _Row
+    ups: _Row
+    turns: _Row
+    other: _Row
+
+    def at(self, places: _Row) -> _Row:
+        """The numbers of tiles by the places of their counters in their runs: shape (tiles, numbers)."""
+        found: _Row = self.base + places @ self.ups + (places @ self.turns) % 2 * self.other
+        return found
+
+    def cut(self, its: slice) -> Rule:
+        """The rule of some of the numbers."""
+        lines = zip(self.ups[:, its].tolist(), (self.turns[:, its] != 0).tolist(), strict=True)
+        return Rule(tuple(Change(tuple(up), tuple(turns)) for up, turns in lines), tuple(self.other[its].tolist()))
+
+
+class _Cut(NamedTuple):
+    """Where no rule holds: along which counter to cut, and what its first values look like."""
+
+    counter: int
+    seen: Sequence[object]
+
+
+def _parts(cells: Cells, step: int) -> Iterator[tuple[int, list[_Part]]]:
+    """The parts of one step, unit by unit; units whose counters have the same runs are looked at together."""
+    alike: dict[tuple[Product, ...], list[int]] = defaultdict(list)
+    units = list(cells.steps.spaces(step))
+    for unit in units:
+        alike[tuple(cells.products(step, unit))].append(unit)
+    found: dict[int, list[_Part]] = {unit: [] for unit in units}
+    for products, its in alike.items():
+        for one in products:
+            together = _rule_of(_joined_at(cells, step, its), one) if len(its) > 1 else None
+            if isinstance(together, _Arrays):
+                first = 0
+                for unit in its:
+                    cell = cells.at(step, unit, one.space.iteration([run.first for run in one.runs]))
+                    if cell.keys:
+                        mine = slice(first, first + len(cell.numbers))
+                        found[unit].append(_Part(one.space, one.runs, cell, together.cut(mine)))
+                        first = mine.stop
+            else:
+                for unit in its:
+                    found[unit] += _whole(_joined_at(cells, step, [unit]), one)
+    yield from found.items()
+
+
+def _joined_at(cells: Cells, step: int, units: Sequence[int]) -> CellAt:
+    """What several units do, as one cell: keys by unit."""
 
     def at(iteration: int) -> Cell:
-        return cells.at(step, unit, iteration)
+        if len(units) == 1:
+            return cells.at(step, units[0], iteration)
+        its = [cells.at(step, unit, iteration) for unit in units]
+        return Cell(tuple([cell.keys for cell in its]), tuple(chain.from_iterable([cell.numbers for cell in its])))
 
-    for found in cells.products(step, unit):
-        yield from _whole(at, found)
+    return at
 
 
 def _whole(at: CellAt, found: Product) -> Iterator[_Part]:
     """One part, or several where numbers do not go up evenly."""
+    rule = _rule_of(at, found)
+    if isinstance(rule, _Cut):
+        yield from _split(at, found, rule)
+        return
+    cell = at(found.space.iteration([run.first for run in found.runs]))
+    if cell.keys:
+        yield _Part(found.space, found.runs, cell, rule.cut(slice(None)))
+
+
+def _rule_of(at: CellAt, found: Product) -> _Arrays | _Cut:
+    """The rule that holds in a product of runs, or where to cut it."""
     space, runs, _ = found
-    first = tuple(run.first for run in runs)
-
-    def cell(moves: Mapping[int, int]) -> Cell:
-        return at(space.iteration([moves.get(counter, value) for counter, value in enumerate(first)]))
-
-    base = cell({})
-    changes = [Change((0,) * len(base.numbers), (False,) * len(base.numbers))] * len(runs)
-    other = [0] * len(base.numbers)
+    origin = space.iteration([run.first for run in runs])
+    # by how many iterations neighbouring tiles of a run lie apart
+    strides = [run.step * stride for run, stride in zip(runs, space.strides, strict=True)]
+    base = at(origin)
+    numbers = np.array(base.numbers, dtype=np.int64)
+    shape = len(runs), len(numbers)
+    rule = _Arrays(numbers, np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape[1], np.int64))
     # the longest first: they tell where other buffers lie
     for counter in sorted(range(len(runs)), key=lambda counter: -runs[counter].tiles):
         run = runs[counter]
@@ -148,110 +217,103 @@ def _whole(at: CellAt, found: Product) -> Iterator[_Part]:
             continue
         # a whole period, so that what comes in turns is seen
         places = [*range(1, min(run.tiles, PERIODS[-1] + 1)), run.tiles - 1]
-        its = [cell({counter: run.values[place]}) for place in places]
+        its = [at(origin + place * strides[counter]) for place in places]
         if any(one.keys != base.keys for one in its):
-            yield from _split(at, found, counter, [base.keys, *(one.keys for one in its[:-1])])
-            return
+            return _Cut(counter, [base.keys, *(one.keys for one in its[:-1])])
+        rows = np.array([one.numbers for one in its], dtype=np.int64).reshape(len(its), -1)
         if run.tiles > 2:
-            change = _change(base.numbers, its[0].numbers, its[1].numbers, other)
+            is_even = _enter_change(rule, counter, rows)
         else:
-            change = _change_of_two(base.numbers, its[0].numbers, changes, other, cell, runs, counter)
-        if change is not None and any(change.turns) and run.step % 2 == 0:
-            # by values of a counter it would not be told which buffer is whose
-            change = None
-        if change is not None:
-            changes[counter] = change
-            rule = Rule(tuple(changes), tuple(other))
-            for place, one in zip(places, its, strict=True):
-                if one.numbers != numbers_at(base.numbers, rule, (*(0 for _ in range(counter)), place)):
-                    change = None
-                    break
-        if change is None:
-            yield from _split(at, found, counter, [base.numbers, *(one.numbers for one in its[:-1])])
-            return
-    rule = Rule(tuple(changes), tuple(other))
-    corner = cell({counter: run.last for counter, run in enumerate(runs)})
-    is_right = corner.keys == base.keys and corner.numbers == numbers_at(
-        base.numbers, rule, [run.tiles - 1 for run in runs]
-    )
-    if not is_right or not _holds_between(at, found, base, rule):
-        yield from _split(at, found, max(range(len(runs)), key=lambda counter: runs[counter].tiles), [])
-    elif base.keys:
-        yield _Part(space, runs, base, rule)
+            is_even = _enter_change_of_two(rule, counter, rows[0], lambda moves: at(origin + moves), strides, base)
+        # by values of a counter it would not be told which buffer is whose
+        is_even = is_even and not (run.step % 2 == 0 and rule.turns[counter].any())
+        if is_even:
+            lines = np.zeros((len(places), len(runs)), dtype=np.int64)
+            lines[:, counter] = places
+            is_even = np.array_equal(rule.at(lines), rows)
+        if not is_even:
+            return _Cut(counter, [base.numbers, *(one.numbers for one in its[:-1])])
+    looks = _looks(found)
+    if looks:
+        lines = np.array(looks, dtype=np.int64)
+        its = [at(origin + apart) for apart in (lines @ np.array(strides, dtype=np.int64)).tolist()]
+        is_right = all(one.keys == base.keys for one in its)
+        if not is_right or not np.array_equal(rule.at(lines), np.array([one.numbers for one in its], dtype=np.int64)):
+            return _Cut(max(range(len(runs)), key=lambda counter: runs[counter].tiles), [])
+    return rule
 
 
-def _holds_between(at: CellAt, found: Product, base: Cell, rule: Rule) -> bool:
-    """True if a rule holds at all times of the loops inside the first tile, and at some places between the corners."""
-    space, runs, tiles = found
+def _looks(found: Product) -> list[tuple[int, ...]]:
+    """Where else a rule is looked at: the corner, all times of the first tile's inner loops, some tiles between."""
+    _, runs, tiles = found
+    if sum(run.tiles > 1 for run in runs) < 2:
+        return []
     inside = product(*([0] if number < tiles else range(run.tiles) for number, run in enumerate(runs)))
-    between = ([_BETWEEN * (turn + number) % run.tiles for number, run in enumerate(runs)] for turn in range(_LOOKS))
-    for places in chain(inside, between if sum(run.tiles > 1 for run in runs[:tiles]) > 1 else ()):
-        cell = at(space.iteration([run.values[place] for run, place in zip(runs, places, strict=True)]))
-        if cell.keys != base.keys or cell.numbers != numbers_at(base.numbers, rule, places):
-            return False
-    return True
+    between = (
+        tuple([_BETWEEN * (turn + number) % run.tiles for number, run in enumerate(runs)]) for turn in range(_LOOKS)
+    )
+    is_grid = sum(run.tiles > 1 for run in runs[:tiles]) > 1
+    corner = tuple([run.tiles - 1 for run in runs])
+    return list(dict.fromkeys([corner, *inside, *(between if is_grid else ())]))
 
 
-def _split(at: CellAt, found: Product, counter: int, seen: Sequence[object]) -> Iterator[_Part]:
-    """The parts of a product cut along a counter: in phases if its first values (`seen`) take turns, else in halves."""
+def _split(at: CellAt, found: Product, cut: _Cut) -> Iterator[_Part]:
+    """The parts of a product cut along a counter: in phases if its first values take turns, else in halves."""
+    counter, seen = cut
     run = found.runs[counter]
     cuts: Sequence[Run] = run.halves()
     for period in PERIODS[1:]:
         if period < len(seen) - 1 and all(one == after for one, after in zip(seen, seen[period:], strict=False)):
             cuts = run.phases(period)
             break
-    for cut in cuts:
-        runs = (*found.runs[:counter], cut, *found.runs[counter + 1 :])
+    for its in cuts:
+        runs = (*found.runs[:counter], its, *found.runs[counter + 1 :])
         yield from _whole(at, found._replace(runs=runs))
 
 
-def _change(begin: Numbers, one: Numbers, two: Numbers, other: list[int]) -> Change | None:
-    """How numbers change along a counter, given at its first three values; None where they do not fit.
+def _enter_change(rule: _Arrays, counter: int, rows: _Row) -> bool:
+    """Enter how numbers change along a counter, given at its second and third value; False where they do not fit.
 
-    `other`: by number how far its other buffer lies; what is found out of that is entered.
+    What is found out of where other buffers lie is entered too.
     """
-    up, turns = [], []
-    for number, (a, b, c) in enumerate(zip(begin, one, two, strict=True)):
-        step = b - a
-        if c - b != step:
-            if (c - a) % 2:
-                return None
-            step = (c - a) // 2
-            if other[number] not in (0, b - a - step):
-                return None
-            other[number] = b - a - step
-        up.append(step)
-        turns.append(b - a != step)
-    return Change(tuple(up), tuple(turns))
+    one, two = rows[0] - rule.base, rows[1] - rule.base
+    turns = two != 2 * one
+    rule.ups[counter] = np.where(turns, two // 2, one)
+    away = one - rule.ups[counter]
+    if (turns & ((two % 2 != 0) | ((rule.other != 0) & (rule.other != away)))).any():
+        return False
+    rule.turns[counter] = turns
+    rule.other[turns] = away[turns]
+    return True
 
 
-def _change_of_two(
-    begin: Numbers,
-    one: Numbers,
-    changes: Sequence[Change],
-    other: Sequence[int],
-    cell: Callable[[Mapping[int, int]], Cell],
-    runs: Sequence[Run],
-    counter: int,
-) -> Change | None:
-    """The same of a counter with two values: whether it changes buffers shows together with another one that does."""
-    up, turns = [], []
-    for number, (a, b) in enumerate(zip(begin, one, strict=True)):
-        step = b - a
-        turning = next((at for at, change in enumerate(changes) if change.turns[number]), None)
-        if turning is not None:
-            both = cell({counter: runs[counter].last, turning: runs[turning].values[1]})
-            if len(both.numbers) != len(begin):
-                return None
-            # where both turn, the second turn takes back the first
-            turned = b + changes[turning].up[number] - other[number]
-            if both.numbers[number] not in (turned, turned + 2 * other[number]):
-                return None
-            if both.numbers[number] == turned:
-                step -= other[number]
-        up.append(step)
-        turns.append(b - a != step)
-    return Change(tuple(up), tuple(turns))
+def _enter_change_of_two(
+    rule: _Arrays, counter: int, row: _Row, cell: CellAt, strides: Sequence[int], base: Cell
+) -> bool:
+    """The same of a counter with two values: whether it changes buffers shows together with another one that does.
+
+    `cell`: by iterations from the first tile.
+    """
+    up = row - rule.base
+    open_ = np.ones(len(row), dtype=bool)
+    for turning in range(len(strides)):
+        its = open_ & (rule.turns[turning] != 0)
+        if not its.any():
+            continue
+        both = cell(strides[counter] + strides[turning])
+        if both.keys != base.keys:
+            return False
+        # where both turn, the second turn takes back the first
+        far, turned = np.array(both.numbers, dtype=np.int64), row + rule.ups[turning] - rule.other
+        takes_back = far == turned
+        if (its & ~takes_back & (far != turned + 2 * rule.other)).any():
+            return False
+        changing = its & takes_back
+        up[changing] -= rule.other[changing]
+        rule.turns[counter][changing] = 1
+        open_ &= ~its
+    rule.ups[counter] = up
+    return True
 
 
 def numbers_at(base: Numbers, rule: Rule, places: Sequence[int]) -> Numbers:

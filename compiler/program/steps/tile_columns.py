@@ -8,16 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.program.steps.axis_runs import Columns
+from compiler.program.stored_boxes import StoredBoxes
 from compiler.program.tiles import Tiles
 
 _Column = NDArray[np.int64]
 
 
-def columns_of(tiles: Tiles, names: Iterable[str], axis: str) -> Columns:
-    """The columns of an axis, for a group that holds tensors of these names.
+def columns_of(tiles: Tiles, names: Iterable[str], axis: str, stored: Sequence[StoredBoxes] = ()) -> Columns:
+    """The columns of an axis, for a group that holds tensors of these names, and hands out what `stored` says.
 
     Per tensor: where the tile's range begins, how far from there lie its end, what is made anew and what waits, and
-    what waits for the next tile; in rings how often each of these has gone around.
+    what waits for the next tile; in rings how often each of these has gone around. Per output: what is handed out.
     """
     count = tiles.counts[axis]
     along = tiles.frustums.tiles[axis]
@@ -44,12 +45,20 @@ def columns_of(tiles: Tiles, names: Iterable[str], axis: str) -> Columns:
             for length in rings:
                 even += [other // length for other in (starts, *others)]
                 same += [(stops - 1) // length - starts // length, (waits[:, 1] - 1) // length - waits[:, 0] // length]
+    for boxes in stored:
+        if axis in boxes.firsts:
+            same.append(np.isin(even[0], sorted(boxes.firsts[axis])).astype(np.int64))
+        for ranges in (np.array(its.ranges, dtype=np.int64) for its in boxes.ranges if its.counter == axis):
+            even.append(ranges[:, 0])
+            same.append(ranges[:, 1] - ranges[:, 0])
     return Columns(even=np.stack(even, axis=1), same=np.stack(same, axis=1))
 
 
-def columns_of_blocks(tiles: Tiles, names: Iterable[str], axis: str, blocks: Sequence[int]) -> Columns:
+def columns_of_blocks(
+    tiles: Tiles, names: Iterable[str], axis: str, blocks: Sequence[int], stored: Sequence[StoredBoxes] = ()
+) -> Columns:
     """The same of tiles that are cut again: of each what its own parts depend on; `blocks`: the first part of each."""
-    its = columns_of(tiles, names, axis)
+    its = columns_of(tiles, names, axis, stored)
     ends = [*blocks[1:], tiles.counts[axis]]
     longest = max(end - first for first, end in zip(blocks, ends, strict=True))
     even, same = [], []

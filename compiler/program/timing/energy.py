@@ -9,16 +9,15 @@ from __future__ import annotations
 from compiler.cost.array import register_energy_pj
 from compiler.cost.levels import LevelBytes
 from compiler.profile.schema import Dram, Memory, Profile
-from compiler.program.timing.levels import kinds_of, moved_by
-from compiler.program.timing.timeline import Timeline
+from compiler.program.loops.time import LoopedTime
+from compiler.program.timing.levels import kinds_of
 
 
-def energy_by_level(timeline: Timeline, profile: Profile) -> dict[str, float]:
+def energy_by_level(time: LoopedTime, profile: Profile) -> dict[str, float]:
     """pJ by memory, unit and link, in the planner's order; static power for as long as the program takes."""
-    demands = timeline.demands
-    moved = moved_by(timeline.program, demands)
+    demands, moved = time.demands, time.moved()
     registers = macs = vector = 0.0
-    _, counts, _ = kinds_of(demands)
+    _, counts, _ = kinds_of(demands, time.instances)
     for work, count in zip(demands.works, counts, strict=True):
         if work is not None:
             registers += register_energy_pj(work.use, profile) * count
@@ -32,7 +31,7 @@ def energy_by_level(timeline: Timeline, profile: Profile) -> dict[str, float]:
         "link": 0.0 if link is None else moved.link_byte_hops * link.pj_per_byte_hop,
         "mac": macs,
         "vector": vector,
-        "static": profile.static_w * timeline.cycles / profile.clock_hz * 1e12,
+        "static": profile.static_w * time.cycles / profile.clock_hz * 1e12,
     }
 
 

@@ -35,7 +35,7 @@ _CLOCK: Final = 15
 class Loads(NamedTuple):
     """What statements take: columns of `Demands`, and by statement its urgency and the number of its section.
 
-    A *section* is a part of the program whose end is asked for.
+    A *section* is a part of the program whose begin and end are asked for.
     """
 
     startups: Ints
@@ -64,7 +64,8 @@ class Engines(NamedTuple):
     shared to used: scratch. stack: queues that may be able to do something. By stream: whether its head is blocked, and
     then until which target is passed, which is counted from its own position or not (`target_moves`), and the next one
     that waits for the same stream; `watchers`: the first one that waits for it; `last_ends`: the position of what its
-    head waited for last. `busy`: ticks of finished commands. `section_ends`: the last end of each section.
+    head waited for last. `busy`: ticks of finished commands. `section_begins`: when
+    the first command of each section was issued (NEVER: none was); `section_ends`: the last end of each.
     """
 
     clock: Ints
@@ -106,6 +107,7 @@ class Engines(NamedTuple):
     next_watchers: Ints
     last_ends: Ints
     busy: Ints
+    section_begins: Ints
     section_ends: Ints
 
 
@@ -158,6 +160,7 @@ def engines_of(queue_of_stream: Ints, queue_count: int, resource_count: int, sec
         next_watchers=numbers(streams, NONE),
         last_ends=numbers(streams, NONE),
         busy=numbers(queues),
+        section_begins=numbers(section_count, NEVER),
         section_ends=numbers(section_count),
     )
 

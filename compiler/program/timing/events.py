@@ -108,6 +108,8 @@ def _go_on(walk: Any, cursors: Any, loads: Any, engines: Any) -> None:
                     again = True
                     engines.issued[queue], engines.issued_positions[queue] = c, cursors.heads[chosen]
                     engines.issued_at[queue], engines.issued_last[queue] = now, engines.last_ends[chosen]
+                    section = loads.sections[c]
+                    engines.section_begins[section] = min(engines.section_begins[section], now)
                     if loads.startups[c] > 0:
                         time = now + loads.startups[c]
                         clock[EVENTS] = push(engines.times, engines.keys, 0, clock[EVENTS], time, 2 * queue)

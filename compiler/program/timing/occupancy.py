@@ -3,28 +3,30 @@
 Addresses and times are cut into steps, so that the map stays small. A step of a memory is occupied from the first time
 anything in it is written until it is read for the last time before it is written again; what lies there before the
 program runs, from the beginning, and results that it hands out, to the end.
+
+Commands are shown once, in the order in which they end, so maps of all steps are drawn at once, and the finest that is
+small enough is taken (`cells.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from compiler.program.loops.tiles import Tiles
+from compiler.program.loops.time import Commands, LoopedTime
 from compiler.program.program import Level, Program, Role
+from compiler.program.timing.cells import EMPTY, UNKNOWN, Cells, Drawing, close_touches, draw_touches, keep_to_the_end
 from compiler.program.timing.ticks import TICKS_PER_CYCLE, Ints
-from compiler.program.timing.timeline import Timeline
-from compiler.program.timing.touches import Touches, touches_of
+from compiler.program.timing.touches import StatementTouches
 from compiler.units import ceil_div
 
-# Steps of addresses and of time at the beginning, and the most rectangles that a map may have.
+# Steps of addresses and of time of the finest map, and the most rectangles that a map may have.
 _ADDRESS_STEPS: Final = 64
 _TIME_STEPS: Final = 100
 MAX_RECTANGLES: Final = 150
-# Who wrote a cell: nobody, or what was there before the program.
-_EMPTY: Final = -2
-_GIVEN: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,115 +55,132 @@ class Occupancy:
         return found
 
 
-def occupancies_of(timeline: Timeline) -> tuple[Occupancy, ...]:
-    """The fullest memory of each level that a program touches, in the order of its places."""
-    touches = touches_of(timeline.program)
-    places = timeline.program.places
-    used = np.zeros(len(places), dtype=np.int64)
-    np.maximum.at(used, touches.places, touches.highs)
+class Occupancies:
+    """The fullest memory of each level that a program touches, as all of its commands are shown."""
+
+    def __init__(self, time: LoopedTime, tiles: Tiles, touches: StatementTouches) -> None:
+        self._time, self._tiles, self._touches = time, tiles, touches
+        program = time.looped.program
+        self._queues = program.commands["queue"].astype(np.int64)
+        self._steps = program.commands["step"].astype(np.int64)
+        used = touches.used()
+        self._places = _fullest(program, used)
+        # by place the number of its memory
+        self._memory_of = np.full(len(program.places), -1, dtype=np.int64)
+        self._memory_of[self._places] = np.arange(len(self._places))
+        self._chosen = self._memory_of[touches.places] >= 0
+        ticks = max(time.ticks, TICKS_PER_CYCLE)
+        self._used = [int(used[place]) for place in self._places]
+        self._cells = Cells.of([_maps(size, ticks) for size in self._used], len(program.queues))
+        # of a tick from which on not all is known, commands that begin there
+        none = np.zeros(0, dtype=np.int64)
+        self._late = none, none
+        self._until = 0
+
+    def add(self, commands: Commands) -> None:
+        """Take in the next commands."""
+        positions, begins, ends = commands.positions, commands.begins, commands.ends
+        # those that had begun before are drawn already, but for their ends: before others of their queues are
+        open_before = begins < self._until
+        self._close(positions[open_before], begins[open_before], ends[open_before])
+        late_positions, late_begins = self._late
+        is_late = ~open_before & (begins >= commands.until)
+        new = ~open_before & ~is_late
+        has_begun = (commands.open_begins >= self._until) & (commands.open_begins < commands.until)
+        # what ends where it begins ends at the tick at which it is late
+        self._draw(
+            np.concatenate([late_positions, positions[new], commands.open_positions[has_begun]]),
+            np.concatenate([late_begins, begins[new], commands.open_begins[has_begun]]),
+            np.concatenate([late_begins, ends[new], np.full(int(has_begun.sum()), UNKNOWN)]),
+        )
+        self._late = positions[is_late], begins[is_late]
+        self._until = commands.until
+
+    def _drawing(self, positions: Ints, begins: Ints, ends: Ints) -> tuple[Drawing, Ints]:
+        """The ranges of commands in the memories whose maps are drawn, and whose each of them is."""
+        statements = self._tiles.statements(positions)
+        touches = self._touches.of(statements, self._tiles.places(positions), self._chosen)
+        its = touches.commands
+        drawing = Drawing(
+            memories=self._memory_of[touches.places],
+            lows=touches.lows,
+            highs=touches.highs,
+            begins=begins[its],
+            ends=ends[its],
+            writes=touches.writes.astype(np.int64),
+            steps=self._steps[statements][its],
+            queues=self._queues[statements][its],
+        )
+        return drawing, its
+
+    def _draw(self, positions: Ints, begins: Ints, ends: Ints) -> None:
+        drawing, its = self._drawing(positions, begins, ends)
+        # what a command reads it has read before it writes
+        order = np.lexsort((positions[its], drawing.writes, drawing.begins))
+        draw_touches(self._cells, Drawing(*(column[order] for column in drawing)))
+
+    def _close(self, positions: Ints, begins: Ints, ends: Ints) -> None:
+        if len(positions):
+            close_touches(self._cells, self._drawing(positions, begins, ends)[0])
+
+    def occupancies(self) -> tuple[Occupancy, ...]:
+        """The maps, in the order of the program's places, once all commands are taken in."""
+        found = []
+        for number, place in enumerate(self._places):
+            low, high = _outputs(self._time.looped.program, place)
+            keep_to_the_end(self._cells, number, low, high, self._time.ticks)
+            found.append(self._smallest(number, place))
+        return tuple(found)
+
+    def _smallest(self, number: int, place: int) -> Occupancy:
+        """The finest map of a memory that has few enough rectangles."""
+        memory, used = self._time.looped.program.places[place], self._used[number]
+        maps = (
+            (step, width, _rectangles(cells, np.minimum(np.arange(len(cells) + 1) * step, used)))
+            for step, width, cells in self._cells.maps(number)
+        )
+        # one cell is one rectangle at most, so one of them is small
+        step, width, rectangles = next(found for found in maps if len(found[2]) <= MAX_RECTANGLES)
+        return Occupancy(
+            level=memory.level,
+            number=memory.number,
+            capacity_bytes=memory.capacity_bytes,
+            address_step=step,
+            step_ticks=width,
+            rectangles=rectangles,
+        )
+
+
+def _fullest(program: Program, used: Ints) -> list[int]:
+    """Of each level the place of which most is used, the first of several; none where nothing is."""
     found = []
-    for level in dict.fromkeys(place.level for place in places):
-        numbers = [number for number, place in enumerate(places) if place.level is level]
+    for level in dict.fromkeys(place.level for place in program.places):
+        numbers = [number for number, place in enumerate(program.places) if place.level is level]
         fullest = max(numbers, key=lambda number: (used[number], -number))
         if used[fullest]:
-            found.append(_map(timeline, touches, fullest, int(used[fullest])))
-    return tuple(found)
+            found.append(fullest)
+    return found
 
 
-def _map(timeline: Timeline, touches: Touches, place: int, used: int) -> Occupancy:
-    """The map of one memory, with longer steps until it is small enough."""
-    rows = np.flatnonzero(touches.places == place)
+def _maps(used: int, ticks: int) -> list[tuple[int, float, int, int]]:
+    """Maps of a memory with longer and longer steps: bytes and ticks of a step, and how many of either there are."""
+    found = []
     bins, times = _ADDRESS_STEPS, _TIME_STEPS
-    memory = timeline.program.places[place]
     while True:
-        step, width = ceil_div(used, bins), max(timeline.ticks, TICKS_PER_CYCLE) / times
-        lives = _kept(_lives(timeline, touches, rows, step), timeline, place, step)
-        found = _rectangles(_cells(lives, width, times), np.minimum(lives.edges * step, used))
-        if len(found) <= MAX_RECTANGLES:
-            return Occupancy(
-                level=memory.level,
-                number=memory.number,
-                capacity_bytes=memory.capacity_bytes,
-                address_step=step,
-                step_ticks=width,
-                rectangles=found,
-            )
-        # one cell is one rectangle at most, so this ends
+        step = ceil_div(used, bins)
+        # what is empty and lies behind all else has a step of its own
+        found.append((step, ticks / times, used // step + 1, times))
+        if bins == times == 1:
+            return found
         bins, times = max(1, bins * 3 // 4), max(1, times * 3 // 4)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Lives:
-    """For how long parts of a memory hold something: which part, from when until when, written for which step of the
-    program; those of one part by time. Part p is from step edges[p] to edges[p + 1]: no command ends or begins between.
-    """
-
-    edges: Ints
-    bins: Ints
-    begins: Ints
-    ends: Ints
-    writers: Ints
-
-
-def _lives(timeline: Timeline, touches: Touches, rows: Ints, step: int) -> _Lives:
-    low, high = touches.lows[rows] // step, -(-touches.highs[rows] // step)
-    high = np.maximum(high, low + 1)
-    edges = np.unique(np.concatenate([low, high]))
-    low, high = np.searchsorted(edges, low), np.searchsorted(edges, high)
-    counts = high - low
-    owners = np.repeat(rows, counts)
-    bins = np.repeat(low, counts) + np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    commands, writes = touches.commands[owners], touches.writes[owners]
-    # what a command reads it has read before it writes
-    order = np.lexsort((writes, timeline.begins[commands], bins))
-    bins, commands, writes = bins[order], commands[order], writes[order]
-    is_new, after_read = np.ones((2, len(bins)), dtype=np.bool_)
-    is_new[1:] = bins[1:] != bins[:-1]
-    after_read[1:] = ~writes[:-1]
-    is_first = is_new | (writes & after_read)
-    firsts = np.flatnonzero(is_first)
-    ends = np.zeros(len(firsts), dtype=np.int64)
-    np.maximum.at(ends, np.cumsum(is_first) - 1, timeline.ends[commands])
-    was_there = ~writes[firsts]
-    return _Lives(
-        edges=edges,
-        bins=bins[firsts],
-        begins=np.where(was_there, 0, timeline.begins[commands[firsts]]),
-        ends=ends,
-        writers=np.where(was_there, _GIVEN, timeline.program.commands["step"][commands[firsts]]),
-    )
-
-
-def _kept(lives: _Lives, timeline: Timeline, place: int, step: int) -> _Lives:
-    """With what is written last of the program's outputs there to the end."""
-    low, high = _outputs(timeline.program, place)
-    # how many outputs begin before a part's end, and end before its begin: the others lie in it
-    begun = np.searchsorted(low, lives.edges[1:] * step, side="left")
-    over = np.searchsorted(high, lives.edges[:-1] * step, side="right")
-    is_last = np.ones(len(lives.bins), dtype=np.bool_)
-    is_last[:-1] = lives.bins[1:] != lives.bins[:-1]
-    stays = is_last & (begun > over)[lives.bins]
-    return replace(lives, ends=np.where(stays, timeline.ticks, lives.ends))
-
-
 def _outputs(program: Program, place: int) -> tuple[Ints, Ints]:
-    """Where outputs begin and end in a memory, in order."""
+    """Where outputs begin and end in a memory."""
     is_dram = program.places[place].level is Level.DRAM
     regions = [r for r in program.regions if is_dram and r.role is Role.OUTPUT and r.size_bytes]
-    found = np.array(sorted((r.address, r.address + r.size_bytes) for r in regions), dtype=np.int64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
-
-
-def _cells(lives: _Lives, width: float, times: int) -> Ints:
-    """Who wrote what each cell of the map holds, of several the last; shape (parts of the memory, steps of time)."""
-    cells = np.full((len(lives.edges) - 1, times), _EMPTY, dtype=np.int64)
-    first = np.clip(lives.begins // width, 0, times - 1).astype(np.int64)
-    last = np.clip(np.ceil(lives.ends / width), first + 1, times).astype(np.int64)
-    lengths = last - first
-    owners = np.repeat(np.arange(len(first)), lengths)
-    steps = first[owners] + np.arange(len(owners)) - (np.cumsum(lengths) - lengths)[owners]
-    cells[lives.bins[owners], steps] = lives.writers[owners]
-    return cells
+    found = np.array([(r.address, r.address + r.size_bytes) for r in regions], dtype=np.int64).reshape(-1, 2)
+    return np.ascontiguousarray(found[:, 0]), np.ascontiguousarray(found[:, 1])
 
 
 def _rectangles(cells: Ints, edges: Ints) -> Ints:
@@ -170,7 +189,7 @@ def _rectangles(cells: Ints, edges: Ints) -> Ints:
     changes[:, 1:-1] = cells[:, 1:] != cells[:, :-1]
     bins, begins = np.nonzero(changes[:, :-1])
     _, ends = np.nonzero(changes[:, 1:])
-    runs = np.stack([bins, begins, ends + 1, cells[bins, begins]])[:, cells[bins, begins] != _EMPTY]
+    runs = np.stack([bins, begins, ends + 1, cells[bins, begins]])[:, cells[bins, begins] != EMPTY]
     runs = runs[:, np.lexsort(runs[[0, 3, 2, 1]])]
     is_top = np.ones(runs.shape[1], dtype=np.bool_)
     is_top[1:] = (runs[1:, 1:] != runs[1:, :-1]).any(axis=0) | (runs[0, 1:] != runs[0, :-1] + 1)

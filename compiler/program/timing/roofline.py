@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from compiler.cost.array import Dataflow
 from compiler.profile.schema import Profile
+from compiler.program.loops.time import LoopedTime
 from compiler.program.timing.demands import Demands
-from compiler.program.timing.ticks import TICKS_PER_CYCLE, WEIGHT_BITS, Ints
-from compiler.program.timing.timeline import Timeline
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, WEIGHT_BITS
 from compiler.program.timing.work import CallWork
 
 Floats = NDArray[np.float64]
@@ -50,25 +50,26 @@ class Point:
         return 2 * self.macs + self.vector_ops
 
 
-def roofline_of(timeline: Timeline, profile: Profile) -> tuple[Point, tuple[Point, ...]]:
+def roofline_of(time: LoopedTime, profile: Profile) -> tuple[Point, tuple[Point, ...]]:
     """The program's point, and those of its groups in order."""
-    names = timeline.program.group_names
-    groups, kinds = timeline.program.group_numbers, len(timeline.demands.works)
-    keys = groups * kinds + timeline.demands.kinds
-    found, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    moved = np.bincount(inverse.reshape(-1), weights=timeline.demands.moved, minlength=len(found))
-    moved *= _dram_weights(timeline.demands)[found % kinds]
+    program, demands = time.looped.program, time.demands
+    names, works = program.group_names, demands.works
+    kinds = len(works)
+    keys, inverse = np.unique(program.group_numbers * kinds + demands.kinds, return_inverse=True)
+    counts, sums = np.zeros((2, len(keys)), dtype=np.int64)
+    np.add.at(counts, inverse, time.instances)
+    np.add.at(sums, inverse, demands.moved * time.instances)
+    moved = sums * _dram_weights(demands)[keys % kinds]
     totals = np.zeros((len(names) + 1, 5))
-    works = timeline.demands.works
     for group, kind, count, size in zip(
-        (found // kinds).tolist(), (found % kinds).tolist(), counts.tolist(), moved.tolist(), strict=True
+        (keys // kinds).tolist(), (keys % kinds).tolist(), counts.tolist(), moved.tolist(), strict=True
     ):
         totals[group, 2] += size
         work = works[kind]
         if work is not None:
             totals[group, [0, 1, 3, 4]] += count * np.array([work.macs, work.vector_ops, *ideal_cycles(work, profile)])
-    spans = _spans(timeline, groups, len(names) + 1)
-    whole = _point("", totals.sum(axis=0), timeline.cycles, profile)
+    spans = np.maximum(0, time.group_ends - time.group_begins) / TICKS_PER_CYCLE
+    whole = _point("", totals.sum(axis=0), time.cycles, profile)
     points = tuple(_point(name, totals[number], spans[number], profile) for number, name in enumerate(names))
     return whole, points
 
@@ -88,15 +89,6 @@ def _dram_weights(demands: Demands) -> Floats:
     is_dram = np.array([resource.name == "dram" for resource in demands.names], dtype=np.float64)
     weights = demands.weights / (1 << WEIGHT_BITS) * is_dram[demands.resources]
     return np.bincount(kinds, weights=weights, minlength=len(demands.works)).astype(np.float64)
-
-
-def _spans(timeline: Timeline, groups: Ints, count: int) -> Floats:
-    """Of each group the cycles from its first command's issue to its last one's end."""
-    begins, ends = np.full(count, timeline.ticks), np.zeros(count, dtype=np.int64)
-    np.minimum.at(begins, groups, timeline.issues)
-    np.maximum.at(ends, groups, timeline.ends)
-    found: Floats = np.maximum(0, ends - begins) / TICKS_PER_CYCLE
-    return found
 
 
 def _point(name: str, totals: Floats, cycles: float, profile: Profile) -> Point:

@@ -5,11 +5,13 @@ Nobody's rate can grow without that of one who has no more shrinking.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import numba
 import numpy as np
 
-from compiler.machine_code import compiled
+from compiler.machine_code import compiled, types_of
+from compiler.program.timing.ticks import Ints
 
 _NONE: Final = -1
 # More than every rate.
@@ -105,16 +107,68 @@ def share(
         open_count = kept
 
 
+class Flows(NamedTuple):
+    """What `run_flows` knows between two calls. By queue: its place among those that move. The first `clock[COUNT]`
+    of `queues` move commands of the statements `moving` since `clock[SINCE]`, of kinds `moving_kinds`, with their own
+    rates `moving_own`; `rest` is left of them. rates to users: scratch.
+    """
+
+    clock: Ints
+    places: Ints
+    queues: Ints
+    moving: Ints
+    moving_kinds: Ints
+    moving_own: Ints
+    rest: Ints
+    rates: Ints
+    unsettled: Ints
+    possible: Ints
+    left: Ints
+    levels: Ints
+    used: Ints
+    users: Ints
+
+
+# Numbers of `Flows.clock`.
+SINCE: Final = 0
+COUNT: Final = 1
+
+
+def flows_of(queues: int, resources: int) -> Flows:
+    """Nothing moves yet."""
+
+    def zeros(count: int) -> Ints:
+        return np.zeros(count, dtype=np.int64)
+
+    return Flows(
+        clock=zeros(2),
+        places=np.full(queues, _NONE),
+        queues=zeros(queues),
+        moving=zeros(queues),
+        moving_kinds=zeros(queues),
+        moving_own=zeros(queues),
+        rest=zeros(queues),
+        rates=zeros(queues),
+        unsettled=zeros(queues),
+        possible=zeros(queues),
+        left=zeros(resources),
+        levels=zeros(resources),
+        used=zeros(resources),
+        users=zeros(resources),
+    )
+
+
 @compiled(
-    "float64[:, ::1](int64[::1], int64[::1], float64, int64, int64, int64[::1], int64[::1], "
-    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"
+    (*types_of(*[Ints] * 3, Flows), numba.float64[:, ::1], numba.float64, *types_of(*[Ints] * 8)),
+    allocates=False,
 )
 def run_flows(
     times: Any,
     events: Any,
+    statements: Any,
+    state: Any,
+    flows: Any,
     slice_ticks: float,
-    slice_count: int,
-    engines: int,
     amounts: Any,
     shifts: Any,
     kinds: Any,
@@ -123,70 +177,66 @@ def run_flows(
     resources: Any,
     weights: Any,
     capacities: Any,
-) -> Any:
-    """Grains times weight through each resource in each slice; shape (resources, slices).
+) -> None:
+    """Add to `flows` grains times weight through each resource in each slice; shape (resources, slices).
 
-    The event loop keeps when moves begin and end, not how fast they were in between. Between two such times the rates
-    are the max-min fair shares of those who move, so that the same function gives them again. The last part of a move
-    is what is left of it.
+    Who observes the event loop sees when moves begin and end, not how fast they were in between. Between two such times
+    the rates are the max-min fair shares of those who move, so that the same function gives them again. The last part
+    of a move is what is left of it.
 
-    times, events: ascending; event 2 c + 1 says that command c begins to move, 2 c that it has ended, which is later.
-    `engines`: how many may move at once. The rest are columns of `Demands`.
+    times, events, statements: the next events, ascending; event 2 q + 1 says that the statement's command begins to
+    move on queue q, 2 q that it has ended, which is later. The rest are columns of `Demands`.
     """
-    resource_count = len(capacities)
-    flows = np.zeros((resource_count, slice_count))
-    places = np.full(len(kinds), _NONE)
-    moving, moving_kinds = np.empty(engines, dtype=np.int64), np.empty(engines, dtype=np.int64)
-    moving_own, rest, rates = np.empty((3, engines), dtype=np.int64)
-    unsettled, possible = np.empty((2, engines), dtype=np.int64)
-    left, levels, used = np.empty((3, resource_count), dtype=np.int64)
-    users = np.zeros(resource_count, dtype=np.int64)
-    i = count = 0
+    slice_count = flows.shape[1]
+    since, count = state.clock[SINCE], state.clock[COUNT]
+    i = 0
     while i < len(times):
         now = times[i]
+        if count and now > since:
+            share(
+                state.moving_kinds,
+                state.moving_own,
+                count,
+                state.rates,
+                offsets,
+                resources,
+                weights,
+                capacities,
+                state.left,
+                state.users,
+                state.levels,
+                state.used,
+                state.unsettled,
+                state.possible,
+            )
+            first = min(slice_count - 1, int(since / slice_ticks))
+            last = min(slice_count - 1, int(now / slice_ticks))
+            for j in range(count):
+                shift = shifts[state.moving[j]]
+                moved = min(state.rest[j], max(1, state.rates[j] >> shift) * (now - since))
+                state.rest[j] -= moved
+                per_tick = moved * 2.0**shift / (now - since)
+                for number in range(first, last + 1):
+                    begin, end = max(float(since), number * slice_ticks), float(now)
+                    if number < last:
+                        end = min(end, (number + 1) * slice_ticks)
+                    passed = per_tick * max(0.0, end - begin)
+                    for k in range(offsets[state.moving_kinds[j]], offsets[state.moving_kinds[j] + 1]):
+                        flows[resources[k], number] += passed * weights[k]
         while i < len(times) and times[i] == now:
-            c = events[i] >> 1
+            queue, c = events[i] >> 1, statements[i]
             if events[i] & 1:
-                places[c], moving[count], moving_kinds[count] = count, c, kinds[c]
-                moving_own[count], rest[count] = own_rates[c], amounts[c]
+                state.places[queue] = count
+                state.moving[count], state.moving_kinds[count] = c, kinds[c]
+                state.moving_own[count], state.rest[count] = own_rates[c], amounts[c]
+                state.queues[count] = queue
                 count += 1
             else:
-                place, count = places[c], count - 1
-                moving[place], moving_kinds[place] = moving[count], moving_kinds[count]
-                moving_own[place], rest[place] = moving_own[count], rest[count]
-                places[moving[place]] = place
+                place, count = state.places[queue], count - 1
+                state.moving[place], state.moving_kinds[place] = state.moving[count], state.moving_kinds[count]
+                state.moving_own[place], state.rest[place] = state.moving_own[count], state.rest[count]
+                state.queues[place] = state.queues[count]
+                state.places[state.queues[place]] = place
             i += 1
-        if i == len(times) or not count:
-            continue
-        share(
-            moving_kinds,
-            moving_own,
-            count,
-            rates,
-            offsets,
-            resources,
-            weights,
-            capacities,
-            left,
-            users,
-            levels,
-            used,
-            unsettled,
-            possible,
-        )
-        until = times[i]
-        first = min(slice_count - 1, int(now / slice_ticks))
-        last = min(slice_count - 1, int(until / slice_ticks))
-        for j in range(count):
-            shift = shifts[moving[j]]
-            moved = min(rest[j], max(1, rates[j] >> shift) * (until - now))
-            rest[j] -= moved
-            per_tick = moved * 2.0**shift / (until - now)
-            for number in range(first, last + 1):
-                begin, end = max(float(now), number * slice_ticks), float(until)
-                if number < last:
-                    end = min(end, (number + 1) * slice_ticks)
-                passed = per_tick * max(0.0, end - begin)
-                for k in range(offsets[moving_kinds[j]], offsets[moving_kinds[j] + 1]):
-                    flows[resources[k], number] += passed * weights[k]
-    return flows
+        since = now
+    state.clock[SINCE], state.clock[COUNT] = since, count

@@ -3,6 +3,9 @@
 Between two commands an engine waits until all that the next one waits for has ended, then for what of its start-up the
 last move did not hide. What ended last says what the wait was for: data, by where it came from, or the room that it
 occupied. All parts of an engine's time add up to the program's.
+
+What engines work follows from statements and how often they run. What they wait for is summed over all commands; the
+cause of a wait is looked up once for a statement and the one that it waits for so many iterations on.
 """
 
 from __future__ import annotations
@@ -14,13 +17,17 @@ from typing import Final
 import numpy as np
 
 from compiler.program.engines import CORE_LEVELS
+from compiler.program.loops.tiles import Tiles
+from compiler.program.loops.time import Commands, LoopedTime
 from compiler.program.program import Level, Opcode, Program
 from compiler.program.timing.ticks import MAX_TICKS, Flags, Ints, ticks_of
-from compiler.program.timing.timeline import Timeline
-from compiler.program.timing.touches import Touches, touches_of
+from compiler.program.timing.touches import StatementTouches, Touches
 
 # Pairs of ranges that are compared at once.
 _PAIRS: Final = 1 << 21
+# Causes that are kept; any beyond them is looked up window by window.
+_KNOWN_MAX: Final = 1 << 16
+_NONE: Final = -1
 
 
 class Spent(IntEnum):
@@ -54,81 +61,112 @@ class Spent(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stalls:
-    """Where the time goes, in ticks.
-
-    engines: by queue and `Spent`, each row adding up to the program's ticks. By command: `waits` before it, for
-    `causes` (numbers of `Spent`, meaningless without a wait), then `startups` that nothing hides.
+class CommandStalls:
+    """Of some commands, in ticks: `waits` before each, for `causes` (numbers of `Spent`, meaningless without a wait),
+    then `startups` that nothing hides; `frees`: since when its engine does nothing else.
     """
 
-    engines: Ints
+    frees: Ints
     waits: Ints
     causes: Ints
     startups: Ints
 
 
-def stalls_of(timeline: Timeline) -> Stalls:
-    """What each engine of a timeline does with its time."""
-    program = timeline.program
-    queues = program.commands["queue"].astype(np.int64)
-    free, ends = _free_from(timeline, queues, len(program.queues))
-    waits = np.maximum(0, timeline.issues - free)
-    startups = timeline.begins - np.maximum(free, timeline.issues)
-    causes = np.full(len(queues), int(Spent.DONE), dtype=np.int64)
-    waiting: Ints = np.flatnonzero((waits > 0) & (timeline.last >= 0))
-    causes[waiting] = _causes(program, waiting, timeline.last[waiting])
-    engines = np.zeros((len(program.queues), len(Spent)), dtype=np.int64)
-    for spent, amounts in {**_busy(timeline), Spent.STARTUP: startups}.items():
-        np.add.at(engines[:, spent], queues, amounts)
-    np.add.at(engines.reshape(-1), queues * len(Spent) + causes, waits)
-    engines[:, Spent.DONE] += timeline.ticks - ends
-    return Stalls(engines=engines, waits=waits, causes=causes, startups=startups)
+class Stalls:
+    """What each engine does with its time, as all commands of a program are shown."""
+
+    def __init__(self, time: LoopedTime, tiles: Tiles, touches: StatementTouches) -> None:
+        program = time.looped.program
+        self._time, self._program, self._tiles, self._touches = time, program, tiles, touches
+        self._queues = program.commands["queue"].astype(np.int64)
+        # by engine, the end of its last command
+        self._ends = np.zeros(len(program.queues), dtype=np.int64)
+        self._spent = np.zeros((len(program.queues), len(Spent)), dtype=np.int64)
+        # causes that are known, by statement and how many positions before it that lies which it waits for
+        self._known: dict[tuple[int, int], int] = {}
+
+    def add(self, commands: Commands) -> CommandStalls:
+        """Take in the next commands; what each of them waits for."""
+        queues = self._queues[self._tiles.statements(commands.positions)]
+        frees = self._frees(queues, commands.ends)
+        waits = np.maximum(0, commands.issues - frees)
+        startups = commands.begins - np.maximum(frees, commands.issues)
+        causes = np.full(len(queues), int(Spent.DONE), dtype=np.int64)
+        waiting: Ints = np.flatnonzero((waits > 0) & (commands.lasts >= 0))
+        causes[waiting] = self._causes_of(commands.positions[waiting], commands.lasts[waiting])
+        np.add.at(self._spent[:, Spent.STARTUP], queues, startups)
+        np.add.at(self._spent.reshape(-1), queues * len(Spent) + causes, waits)
+        return CommandStalls(frees=frees, waits=waits, causes=causes, startups=startups)
+
+    def engines(self) -> Ints:
+        """Ticks by queue and `Spent`, once all commands are taken in; each row adds up to the program's."""
+        time, found = self._time, self._spent.copy()
+        durations = np.zeros(len(found), dtype=np.int64)
+        np.add.at(durations, self._queues, time.demands.durations * time.instances)
+        np.add.at(found[:, Spent.WORK], self._queues, _working(time) * time.instances)
+        found[:, Spent.PORTS] = durations - found[:, Spent.WORK]
+        found[:, Spent.SHARING] = time.busy - durations
+        found[:, Spent.DONE] += time.ticks - self._ends
+        return found
+
+    def _frees(self, queues: Ints, ends: Ints) -> Ints:
+        """Of each command the end of the one before it on its engine."""
+        order = np.argsort(queues, kind="stable")
+        its = queues[order]
+        follows = np.append(False, its[1:] == its[:-1])[: len(order)]
+        found = self._ends[queues]
+        found[order[follows]] = ends[order[:-1][follows[1:]]]
+        np.maximum.at(self._ends, queues, ends)
+        return found
+
+    def _causes_of(self, positions: Ints, lasts: Ints) -> Ints:
+        """Why commands wait for those that ended last before them."""
+        statements = self._tiles.statements(positions)
+        distances, numbers = np.unique(positions - lasts, return_inverse=True)
+        _, firsts, inverse = np.unique(statements * len(distances) + numbers, return_index=True, return_inverse=True)
+        pairs = list(zip(statements[firsts].tolist(), (positions - lasts)[firsts].tolist(), strict=True))
+        causes = np.array([self._known.get(pair, _NONE) for pair in pairs], dtype=np.int64)
+        new: Ints = np.flatnonzero(causes == _NONE)
+        causes[new] = self._new_causes(positions[firsts[new]], lasts[firsts[new]])
+        again = new[self._time.instances[statements[firsts[new]]] > 1]
+        for row in again[: _KNOWN_MAX - len(self._known)].tolist():
+            self._known[pairs[row]] = int(causes[row])
+        found: Ints = causes[inverse]
+        return found
+
+    def _new_causes(self, positions: Ints, lasts: Ints) -> Ints:
+        program, count = self._program, len(positions)
+        both = np.concatenate([positions, lasts])
+        statements = self._tiles.statements(both)
+        touches = self._touches.of(statements, self._tiles.places(both))
+        later = np.arange(count, dtype=np.int64)
+        found = _by_command(program, statements, touches)[count:]
+        needs, needs_weights, frees = _relations(touches, later, later + count)
+        found[needs_weights] = Spent.WEIGHTS
+        found[frees & ~needs] = Spent.MEMORY
+        found[program.commands["opcode"][statements[count:]] == Opcode.BARRIER] = Spent.BARRIER
+        return found
 
 
-def _free_from(timeline: Timeline, queues: Ints, count: int) -> tuple[Ints, Ints]:
-    """Of each command, since when its engine does nothing else; of each engine, when its last command ends."""
-    order = np.argsort(queues, kind="stable")
-    follows = np.append(False, queues[order][1:] == queues[order][:-1])[: len(order)]
-    free, ends = np.zeros(len(queues), dtype=np.int64), np.zeros(count, dtype=np.int64)
-    free[order[follows]] = timeline.ends[order[:-1][follows[1:]]]
-    np.maximum.at(ends, queues, timeline.ends)
-    return free, ends
-
-
-def _busy(timeline: Timeline) -> dict[Spent, Ints]:
-    """Of each command what it takes alone, what its core's ports add to a call, and what sharing adds."""
-    demands = timeline.demands
-    taken = timeline.ends - timeline.begins
+def _working(time: LoopedTime) -> Ints:
+    """Of a command of each statement, what it takes alone but for what its core's ports add to a call."""
+    demands = time.demands
     computing = np.array([MAX_TICKS if work is None else ticks_of(work.use.cycles) for work in demands.works])
-    working = np.minimum(demands.durations, computing[demands.kinds])
-    return {
-        Spent.WORK: working,
-        Spent.PORTS: demands.durations - working,
-        Spent.SHARING: taken - demands.durations,
-    }
-
-
-def _causes(program: Program, waiting: Ints, last: Ints) -> Ints:
-    """Why commands wait for those that ended last before them."""
-    touches = touches_of(program)
-    found = _by_command(program, touches)[last]
-    needs, needs_weights, frees = _relations(touches, waiting, last)
-    found[needs_weights] = Spent.WEIGHTS
-    found[frees & ~needs] = Spent.MEMORY
-    found[program.commands["opcode"][last] == Opcode.BARRIER] = Spent.BARRIER
+    found: Ints = np.minimum(demands.durations, computing[demands.kinds])
     return found
 
 
-def _by_command(program: Program, touches: Touches) -> Ints:
+def _by_command(program: Program, statements: Ints, touches: Touches) -> Ints:
     """By command what one waits for who waits for its data."""
-    count, opcodes = len(program.commands), program.commands["opcode"]
+    rows = program.commands[statements]
+    count, opcodes = len(rows), rows["opcode"]
     is_dram = np.array([place.level is Level.DRAM for place in program.places], dtype=np.bool_)
     core_of = np.array([place.number if place.level in CORE_LEVELS else -1 for place in program.places])
     of_dram, of_weights = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
     of_dram[touches.commands[is_dram[touches.places]]] = True
     of_weights[touches.commands[touches.of_weights]] = True
     moves = opcodes <= Opcode.EXCHANGE
-    sources, targets = program.commands["source"], program.commands["target"]
+    sources, targets = rows["source"], rows["target"]
     between = (opcodes == Opcode.EXCHANGE) | ((opcodes == Opcode.BROADCAST) & (core_of[sources] >= 0))
     inside = moves & (core_of[sources] >= 0) & (core_of[sources] == core_of[targets])
     kinds = (opcodes == Opcode.COMPUTE, moves & of_weights, of_dram, between, inside)

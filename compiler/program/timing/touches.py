@@ -1,7 +1,8 @@
 """Which bytes each command reads and writes: one range per operand, from its first byte to its last (SIM-2).
 
 A range covers what lies between the rows of a strided access too. For who waits for whom, and for how long a buffer is
-used, that is near enough; the proof of a program (`accesses.py`) goes by the byte.
+used, that is near enough; the proof of a program (`accesses.py`) goes by the byte. All commands of a statement have
+ranges of the same lengths, which begin where the tile's addresses say.
 """
 
 from __future__ import annotations
@@ -13,6 +14,15 @@ import numpy as np
 
 from compiler.address.table import ENTRY_BYTES
 from compiler.program.fields import is_call, is_transfer
+from compiler.program.loops.changing_fields import extreme_tiles, fields_of
+from compiler.program.loops.instances import Instances
+from compiler.program.loops.loops import (
+    BINDING_ADDRESS,
+    BINDING_FIELDS,
+    SOURCE_ADDRESS,
+    TARGET_ADDRESS,
+    LoopedProgram,
+)
 from compiler.program.program import ADDRESSES, OUTPUT, Level, Program, Role
 from compiler.program.strided import spans
 from compiler.program.timing.ticks import Flags, Ints
@@ -39,21 +49,82 @@ class Touches:
     offsets: Ints
 
 
-_Rows = tuple[Ints, Ints, Ints, Ints, Flags, Flags]
+class StatementTouches:
+    """The ranges of all commands that the statements of a looped program stand for.
+
+    By range of a statement, those of one statement together: its place, and whether it is written (`places`, `writes`).
+    """
+
+    def __init__(self, instances: Instances) -> None:
+        self._program = instances.looped.program
+        count = len(self._program.commands)
+        parts = (_transfers(self._program), _calls(self._program))
+        columns = [np.concatenate([part[column] for part in parts]) for column in range(7)]
+        order = np.argsort(columns[0], kind="stable")
+        its, self.places, self._lows, self._highs, self.writes, constant, fields = (one[order] for one in columns)
+        self.offsets = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(np.bincount(its, minlength=count), out=self.offsets[1:])
+        self._statements = its
+        self._constant = constant | _weight_places(self._program)[self.places]
+        self._regions = _WeightRegions.of(self._program)
+        self._tile_counts = instances.tile_counts
+        self._fields = fields_of(instances.looped, self._tile_counts.shape[1])
+        self._of_fields = self._fields.rows(its, fields)
+
+    def of(self, statements: Ints, tiles: Ints, chosen: Flags | None = None) -> Touches:
+        """The ranges of commands, given by statements and places in their runs; `chosen`: of these ranges alone."""
+        owners, number = _repeated(np.diff(self.offsets)[statements])
+        rows = self.offsets[statements][owners] + number
+        if chosen is not None:
+            kept = chosen[rows]
+            owners, rows = owners[kept], rows[kept]
+        moved = self._moved(rows, tiles[owners])
+        places, lows = self.places[rows], self._lows[rows] + moved
+        offsets = np.zeros(len(statements) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(owners, minlength=len(statements)), out=offsets[1:])
+        return Touches(
+            commands=owners,
+            places=places,
+            lows=lows,
+            highs=self._highs[rows] + moved,
+            writes=self.writes[rows],
+            of_weights=self._constant[rows] | self._regions.hold(places, lows),
+            offsets=offsets,
+        )
+
+    def used(self) -> Ints:
+        """By place one past the highest byte in a range of any command."""
+        fields, rows = self._fields, np.flatnonzero(self._of_fields >= 0)
+        of = self._of_fields[rows]
+        most = np.zeros(len(self.places), dtype=np.int64)
+        if len(rows):
+            counts = self._tile_counts[self._statements[rows]]
+            columns = (fields.slopes, fields.moduli, fields.sizes, fields.turns, fields.turn_slopes)
+            tiles = extreme_tiles(*(column[of] for column in columns), counts)[1::2]
+            most[rows] = self._moved(rows, tiles)
+        found = np.zeros(len(self._program.places), dtype=np.int64)
+        np.maximum.at(found, self.places, self._highs + most)
+        return found
+
+    def _moved(self, rows: Ints, tiles: Ints) -> Ints:
+        """How far ranges lie behind where they are where all places are 0, rings left out."""
+        of, fields = self._of_fields[rows], self._fields
+        if not len(fields.keys):
+            return np.zeros(len(rows), dtype=np.int64)
+        by_place = np.where(of >= 0, (fields.slopes[of] * tiles).sum(axis=1), 0)
+        found: Ints = by_place + fields.offsets(of, tiles)
+        return found
+
+
+# Commands, places, first bytes, ends, written, of weights; the field that says where a range begins.
+_Rows = tuple[Ints, Ints, Ints, Ints, Flags, Flags, Ints]
 
 
 def touches_of(program: Program) -> Touches:
-    """The ranges of all commands of a program that was proved."""
-    parts = (_transfers(program), _calls(program))
-    columns = [np.concatenate([part[column] for part in parts]) for column in range(6)]
-    order = np.argsort(columns[0], kind="stable")
-    commands, places, lows, highs, writes, of_weights = (column[order] for column in columns)
-    of_weights = of_weights | _weight_places(program)[places] | _in_weight_regions(program, places, lows)
-    offsets = np.zeros(len(program.commands) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(commands, minlength=len(program.commands)), out=offsets[1:])
-    return Touches(
-        commands=commands, places=places, lows=lows, highs=highs, writes=writes, of_weights=of_weights, offsets=offsets
-    )
+    """The ranges of all commands of a program without loops."""
+    touches = StatementTouches(Instances(LoopedProgram.of(program)))
+    commands = np.arange(len(program.commands), dtype=np.int64)
+    return touches.of(commands, np.zeros((len(commands), 0), dtype=np.int64))
 
 
 def _transfers(program: Program) -> _Rows:
@@ -71,6 +142,7 @@ def _transfers(program: Program) -> _Rows:
         np.concatenate([sources.high, targets.high[copies]]),
         writes,
         np.zeros(len(writes), dtype=np.bool_),
+        np.where(writes, TARGET_ADDRESS, SOURCE_ADDRESS),
     )
 
 
@@ -98,6 +170,7 @@ def _calls(program: Program) -> _Rows:
         hulls.high[rows],
         np.concatenate([is_result, np.zeros(len(again), dtype=np.bool_)]),
         of_weights[rows],
+        (BINDING_ADDRESS + BINDING_FIELDS * number)[rows],
     )
 
 
@@ -142,14 +215,29 @@ def _weight_places(program: Program) -> Flags:
     return np.array([place.level in _WEIGHT_LEVELS for place in program.places], dtype=np.bool_)
 
 
-def _in_weight_regions(program: Program, places: Ints, lows: Ints) -> Flags:
-    """Which ranges begin in a region of the DRAM that holds weights or an address table."""
-    given = sorted((region.address, region.role in _WEIGHT_ROLES) for region in program.regions if region.size_bytes)
-    is_dram = np.array([place.level is Level.DRAM for place in program.places], dtype=np.bool_)[places]
-    if not given:
-        return np.zeros(len(lows), dtype=np.bool_)
-    starts = np.array([address for address, _ in given], dtype=np.int64)
-    weights = np.array([holds_weights for _, holds_weights in given], dtype=np.bool_)
-    found = np.maximum(np.searchsorted(starts, lows, side="right") - 1, 0)
-    result: Flags = is_dram & weights[found]
-    return result
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _WeightRegions:
+    """Where the regions of the DRAM begin, ascending, and which of them hold weights or an address table."""
+
+    starts: Ints
+    weights: Flags
+    is_dram: Flags
+
+    @classmethod
+    def of(cls, program: Program) -> _WeightRegions:
+        given = sorted(
+            (region.address, region.role in _WEIGHT_ROLES) for region in program.regions if region.size_bytes
+        )
+        return cls(
+            starts=np.array([address for address, _ in given], dtype=np.int64),
+            weights=np.array([holds_weights for _, holds_weights in given], dtype=np.bool_),
+            is_dram=np.array([place.level is Level.DRAM for place in program.places], dtype=np.bool_),
+        )
+
+    def hold(self, places: Ints, lows: Ints) -> Flags:
+        """Which ranges begin in a region that holds them."""
+        if not len(self.starts):
+            return np.zeros(len(lows), dtype=np.bool_)
+        found = np.maximum(np.searchsorted(self.starts, lows, side="right") - 1, 0)
+        result: Flags = self.is_dram[places] & self.weights[found]
+        return result

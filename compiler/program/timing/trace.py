@@ -2,13 +2,15 @@
 
 Cores, clusters and chips are groups of tracks. On an engine's track its waits, the start-ups that nothing hides, and
 what it moves or computes follow one another without overlapping; what it prepares meanwhile is not shown. A slice is
-named by the ONNX nodes that it works for, and its category is what the command does. Times are rounded to whole
-nanoseconds, each by itself; `cycles` is the exact length. Segments begin as in a lone batch (`chips.py`).
+named by the ONNX nodes that it works for, and its category is what the command does. It has the command's number in the
+listing and, if that loops, its tile's counters. Times are rounded to whole nanoseconds, each by itself; `cycles` is the
+exact length. Segments begin as in a lone batch (`chips.py`). Commands are written as they end, window by window, in
+each of them engine after engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,14 +22,15 @@ from compiler.program.calls import HOSTILE
 from compiler.program.engines import is_per_core
 from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable
+from compiler.program.loops.loops import COUNTER_NAMES
+from compiler.program.loops.tiles import Tiles
+from compiler.program.loops.time import WINDOW, Commands, LoopedTime, commands_of, time_of
 from compiler.program.program import Opcode, Queue, Step
 from compiler.program.timing.chips import Stream, Task, stream_of, tasks_of
-from compiler.program.timing.occupancy import occupancies_of
+from compiler.program.timing.observed import Observation, Observed
 from compiler.program.timing.packets import Argument, TraceWriter
-from compiler.program.timing.stalls import Spent, stalls_of
-from compiler.program.timing.ticks import TICKS_PER_CYCLE, seconds_of
-from compiler.program.timing.timeline import Timeline, timeline_of
-from compiler.program.timing.usage import usage_of
+from compiler.program.timing.stalls import CommandStalls, Spent
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, Flags, seconds_of
 
 # Categories of slices that are no commands.
 WAIT: Final = "wait"
@@ -40,34 +43,34 @@ _NAME_LIMIT: Final = 80
 _LAST_NS: Final = 2**63 - 1
 
 
-def trace_of(executable: Executable, *, limit: int | None = None) -> Iterator[bytes]:
+def trace_of(executable: Executable, *, limit: int | None = None, window: int = WINDOW) -> Iterator[bytes]:
     """The trace of an executable, piece by piece; with `limit` so many commands of each segment, the first ones.
+
+    window: how many commands it looks at together, at least.
 
     Raises, before the first piece, LimitError if the lone batch lasts longer than a trace can tell, and ProgramError
     for a program that makes no sense.
     """
     profile = executable.profile
-    timelines = {
-        segment.id: _timeline(segment, profile) for segment in executable.segments if isinstance(segment, ChipSegment)
-    }
-    tasks = tasks_of(executable, {name: timeline.ticks for name, timeline in timelines.items()}, profile)
+    times = {segment.id: _time(segment, profile) for segment in executable.segments if isinstance(segment, ChipSegment)}
+    tasks = tasks_of(executable, {name: time.ticks for name, time in times.items()}, profile)
     stream = stream_of(tasks)
     _check_length(stream, profile)
     begins = dict(zip((task.segment for task in tasks), stream.begins, strict=True))
     trace = _Trace(profile)
     for segment in executable.segments:
         if isinstance(segment, ChipSegment):
-            part = _Part(segment=segment, timeline=timelines[segment.id], begin=begins[segment.id])
-            yield from trace.commands(part, limit)
-            trace.counters(part)
+            part = _Part(segment=segment, time=times[segment.id], begin=begins[segment.id])
+            observed = yield from trace.commands(part, limit, window)
+            trace.counters(part, observed)
             yield trace.take()
     trace.links(tasks, stream)
     yield trace.take()
 
 
-def _timeline(segment: ChipSegment, profile: Profile) -> Timeline:
+def _time(segment: ChipSegment, profile: Profile) -> LoopedTime:
     try:
-        return timeline_of(segment.program, profile)
+        return time_of(segment.program, profile)
     except HOSTILE as error:  # nobody has proved the program
         raise ProgramError(
             f"segment {printable(segment.id, 60)} cannot be timed: {printable(str(error), 160)}",
@@ -92,7 +95,7 @@ class _Part:
     """A segment in the trace, and when it begins, in ticks."""
 
     segment: ChipSegment
-    timeline: Timeline
+    time: LoopedTime
     begin: int
 
 
@@ -110,47 +113,54 @@ class _Trace:
         """What was written since the last time."""
         return self._writer.take()
 
-    def commands(self, part: _Part, limit: int | None) -> Iterator[bytes]:
-        """The commands of a segment, engine after engine."""
-        program = part.timeline.program
-        count = len(program.commands)
-        shown = count if limit is None else min(limit, count)
-        rows, written = _Commands(part.timeline, shown), 0
-        queues = program.commands["queue"][:shown]
-        for number, queue in enumerate(program.queues):
-            track, free = self._engine(part.segment.chip, queue), 0
-            for command in np.flatnonzero(queues == number).tolist():
-                self._command(track, part.begin, rows, command, free)
-                free = rows.ends[command]
-                written += 1
-                if written % _COMMANDS_PER_PIECE == 0:
-                    yield self.take()
-        if shown < count:
+    def commands(self, part: _Part, limit: int | None, window: int) -> Generator[bytes, None, Observed]:
+        """The commands of a segment; what all of them together say."""
+        time = part.time
+        observation = Observation(time, self._profile)
+        queue_of = time.looped.program.commands["queue"]
+        texts, written = _Texts(time, observation.tiles), 0
+        last = None
+        if limit is not None and limit < time.commands:
+            last = int(observation.tiles.first(limit).max(initial=-1))
+        for commands in commands_of(time, window):
+            stalls = observation.add(commands)
+            shown = np.ones(len(commands), dtype=np.bool_) if last is None else commands.positions <= last
+            rows = _Rows(texts, commands, stalls, shown)
+            its = queue_of[observation.tiles.statements(commands.positions[shown])]
+            for number, queue in enumerate(time.looped.program.queues):
+                track = self._engine(part.segment.chip, queue)
+                for row in np.flatnonzero(its == number).tolist():
+                    self._command(track, part.begin, rows, row)
+                    written += 1
+                    if written % _COMMANDS_PER_PIECE == 0:
+                        yield self.take()
+        if written < time.commands:
             track = self._track(f"chip {part.segment.chip}", NOTE)
             name = printable(part.segment.id, _NAME_LIMIT)
-            text = f"{count - shown} of {count} commands of {name} are left out"
-            self._slice(track, part.begin, 0, part.timeline.ticks, text, NOTE, {})
+            text = f"{time.commands - written} of {time.commands} commands of {name} are left out"
+            self._slice(track, part.begin, 0, time.ticks, text, NOTE, {})
+        return observation.found()
 
-    def _command(self, track: int, at: int, rows: _Commands, command: int, free: int) -> None:
+    def _command(self, track: int, at: int, rows: _Rows, row: int) -> None:
         """What an engine does from being free until a command has ended."""
-        turn, begin = max(free, rows.issues[command]), rows.begins[command]
+        free, begin = rows.frees[row], rows.begins[row]
+        turn = max(free, rows.issues[row])
         if turn > free:
-            cause = rows.cause(command)
+            cause = rows.cause(row)
             waited = (turn - free) / TICKS_PER_CYCLE
             self._slice(track, at, free, turn, f"waits: {cause}", WAIT, {"for": cause, "cycles": waited})
         if begin > turn:
             self._slice(track, at, turn, begin, STARTUP, STARTUP, {"cycles": (begin - turn) / TICKS_PER_CYCLE})
-        name, category = rows.name(command), rows.category(command)
-        self._slice(track, at, begin, rows.ends[command], name, category, rows.arguments(command))
+        self._slice(track, at, begin, rows.ends[row], rows.name(row), rows.category(row), rows.arguments(row))
 
-    def counters(self, part: _Part) -> None:
+    def counters(self, part: _Part, observed: Observed) -> None:
         """What the fullest memory of each level holds, and the bytes per second through the DRAM's port."""
         chip = f"chip {part.segment.chip}"
-        for found in occupancies_of(part.timeline):
+        for found in observed.occupancies:
             track = self._counter(chip, f"{found.level.value} {found.number} holds")
             for step, size in enumerate([*found.held_bytes().tolist(), 0]):
                 self._writer.value(track, self._time(part.begin, step * found.step_ticks), size)
-        usage = usage_of(part.timeline, self._profile)
+        usage = observed.usage
         track = self._counter(chip, "DRAM bandwidth", unit="bytes/s")
         sizes = usage.bytes["dram"].tolist() if "dram" in usage.bytes else []
         for number, size in enumerate([*sizes, 0.0]):
@@ -205,44 +215,59 @@ class _Trace:
         return found
 
 
-class _Commands:
-    """The first commands of a program, so many, as they stand in the trace; times in ticks of the program."""
+class _Texts:
+    """What the trace says of the commands of a program, whenever they run."""
 
-    def __init__(self, timeline: Timeline, count: int) -> None:
-        program = timeline.program
-        times = (timeline.issues, timeline.begins, timeline.ends)
-        self.issues, self.begins, self.ends = (column[:count].tolist() for column in times)
-        self._causes = stalls_of(timeline).causes[:count].tolist()
-        self._opcodes, self._steps = (program.commands[name][:count].tolist() for name in ("opcode", "step"))
-        self._moved = timeline.demands.moved[:count].tolist()
-        self._names = [*map(_name, program.steps), ""]
-        self._for: list[dict[str, Argument]] = [
+    def __init__(self, time: LoopedTime, tiles: Tiles) -> None:
+        program = time.looped.program
+        self.tiles = tiles
+        self.opcodes, self.steps = program.commands["opcode"], program.commands["step"]
+        self.moved = time.demands.moved
+        spaces = time.looped.loops.spaces["counters"]
+        self.counters = spaces[time.looped.loops.statements["space"]]
+        self.names = [*map(_name, program.steps), ""]
+        self.purposes: list[dict[str, Argument]] = [
             {"group": printable(step.group, _NAME_LIMIT), "tensor": printable(step.tensor, _NAME_LIMIT)}
             for step in program.steps
         ]
-        self._for.append({})
+        self.purposes.append({})
 
-    def cause(self, command: int) -> str:
+
+class _Rows:
+    """Commands that end one after another, as they stand in the trace; times in ticks of the program."""
+
+    def __init__(self, texts: _Texts, commands: Commands, stalls: CommandStalls, shown: Flags) -> None:
+        times = (commands.issues, commands.begins, commands.ends, stalls.frees)
+        self.issues, self.begins, self.ends, self.frees = (column[shown].tolist() for column in times)
+        positions = commands.positions[shown]
+        statements = texts.tiles.statements(positions)
+        self._texts = texts
+        self._causes = stalls.causes[shown].tolist()
+        self._statements, self._tiles = statements.tolist(), texts.tiles.counters(positions).tolist()
+        columns = (texts.opcodes, texts.steps, texts.moved, texts.counters)
+        self._opcodes, self._steps, self._moved, self._counters = (one[statements].tolist() for one in columns)
+
+    def cause(self, row: int) -> str:
         """What the engine waits for before it."""
-        return Spent(self._causes[command]).label
+        return Spent(self._causes[row]).label
 
-    def name(self, command: int) -> str:
+    def name(self, row: int) -> str:
         """The ONNX nodes that it works for; of what works for none, what it does."""
-        return self._names[self._steps[command]] or self.category(command)
+        return self._texts.names[self._steps[row]] or self.category(row)
 
-    def category(self, command: int) -> str:
+    def category(self, row: int) -> str:
         """What it does."""
-        return Opcode(self._opcodes[command]).name.lower()
+        return Opcode(self._opcodes[row]).name.lower()
 
-    def arguments(self, command: int) -> dict[str, Argument]:
-        """Its number, its length, what it moves, and for what."""
-        moved = self._moved[command]
-        ticks = self.ends[command] - self.begins[command]
+    def arguments(self, row: int) -> dict[str, Argument]:
+        """Its statement and tile, its length, what it moves, and for what."""
+        moved, counters = self._moved[row], self._counters[row]
         return {
-            "command": command,
-            "cycles": ticks / TICKS_PER_CYCLE,
+            "command": self._statements[row],
+            **dict(zip(COUNTER_NAMES, self._tiles[row][:counters], strict=False)),
+            "cycles": (self.ends[row] - self.begins[row]) / TICKS_PER_CYCLE,
             **({"bytes": moved} if moved else {}),
-            **self._for[self._steps[command]],
+            **self._texts.purposes[self._steps[row]],
         }
 
 

@@ -12,11 +12,17 @@ from typing import Final
 import numpy as np
 
 from compiler.profile.schema import Profile
+from compiler.program.loops.tiles import Tiles
+from compiler.program.loops.time import Commands, LoopedTime
 from compiler.program.timing.roofline import Floats, ideal_cycles
-from compiler.program.timing.ticks import GRAIN_BITS, RATE_BITS, TICKS_PER_CYCLE, WEIGHT_BITS, Ints
-from compiler.program.timing.timeline import Timeline
+from compiler.program.timing.shares import flows_of, run_flows
+from compiler.program.timing.ticks import GRAIN_BITS, RATE_BITS, TICKS_PER_CYCLE, WEIGHT_BITS, Flags, Ints
 
 SLICES: Final = 100
+# A command's share of a slice is counted in parts of 2 to the power of this: whole numbers, whose sum does not depend
+# on the order in which commands are shown; at least 2³² of them stay within 64 bits.
+_SHARE_BITS: Final = 30
+_NONE: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,81 +41,115 @@ class Usage:
     vector: Floats
 
 
-def usage_of(timeline: Timeline, profile: Profile, slices: int = SLICES) -> Usage:
-    """The usage of a chip by a program, in so many slices."""
-    demands = timeline.demands
-    width = max(timeline.ticks, 1) / slices
-    flows = _flows(timeline, width, slices)
-    capacities = demands.capacities * 2.0 ** -(RATE_BITS + WEIGHT_BITS)
-    resources: dict[str, list[int]] = {}
-    for number, resource in enumerate(demands.names):
-        resources.setdefault(resource.name, []).append(number)
-    overlaps = _Overlaps.of(timeline.begins, timeline.ends, width, slices)
-    ideal = np.array([(0.0, 0.0) if work is None else ideal_cycles(work, profile) for work in demands.works])
-    shares = ideal.reshape(-1, 2)[demands.kinds] / profile.cores / (width / TICKS_PER_CYCLE)
-    return Usage(
-        slice_cycles=width / TICKS_PER_CYCLE,
-        bytes={name: flows[numbers].sum(axis=0) for name, numbers in resources.items()},
-        capacities={name: float(capacities[numbers].sum()) for name, numbers in resources.items()},
-        array=overlaps.spread(shares[:, 0]),
-        vector=overlaps.spread(shares[:, 1]),
-    )
+class UsageFold:
+    """The usage of a chip by a program, in so many slices, as all of its commands are shown."""
 
+    def __init__(self, time: LoopedTime, tiles: Tiles, profile: Profile, slices: int = SLICES) -> None:
+        self._time, self._tiles, self._profile = time, tiles, profile
+        self._slices = slices
+        self._width = max(time.ticks, 1) / slices
+        demands = time.demands
+        self._queues = time.looped.program.commands["queue"].astype(np.int64)
+        self._passes: Flags = (np.diff(demands.offsets) > 0)[demands.kinds]
+        self._state = flows_of(len(time.looped.program.queues), len(demands.capacities))
+        self._flows = np.zeros((len(demands.capacities), slices))
+        # events of a tick from which on all are not known yet: times, positions, and whether something begins
+        self._late: tuple[Ints, ...] = tuple(np.zeros(0, dtype=np.int64) for _ in range(3))
+        self._until = 0
+        # by kind of call its number, and the shares of all calls of it by slice
+        self._call_of = np.full(len(demands.works), _NONE, dtype=np.int64)
+        calls = np.flatnonzero([work is not None for work in demands.works])
+        self._call_of[calls] = np.arange(len(calls))
+        self._shares = np.zeros(len(calls) * slices, dtype=np.int64)
 
-def _flows(timeline: Timeline, width: float, slices: int) -> Floats:
-    """Bytes through each resource by slice; shape (resources, slices)."""
-    # imported where it is used alone: it brings a compiler with it
-    from compiler.program.timing.shares import run_flows
+    def add(self, commands: Commands) -> None:
+        """Take in the next commands."""
+        self._add_moves(commands)
+        self._add_calls(commands)
 
-    demands = timeline.demands
-    # what begins and ends at one time has nothing to move
-    moving = np.flatnonzero((np.diff(demands.offsets)[demands.kinds] > 0) & (timeline.ends > timeline.begins))
-    times = np.concatenate([timeline.ends[moving], timeline.begins[moving]])
-    events = np.concatenate([2 * moving, 2 * moving + 1])
-    order = np.lexsort((events, times))
-    found: Floats = run_flows(
-        times[order],
-        events[order],
-        width,
-        slices,
-        len(timeline.program.queues),
-        demands.amounts,
-        demands.shifts,
-        demands.kinds,
-        demands.rates,
-        demands.offsets,
-        demands.resources,
-        demands.weights,
-        demands.capacities,
-    )
-    return found * 2.0 ** -(GRAIN_BITS + WEIGHT_BITS)
+    def usage(self) -> Usage:
+        """The usage, once all commands are taken in."""
+        demands, profile = self._time.demands, self._profile
+        flows = self._flows * 2.0 ** -(GRAIN_BITS + WEIGHT_BITS)
+        capacities = demands.capacities * 2.0 ** -(RATE_BITS + WEIGHT_BITS)
+        resources: dict[str, list[int]] = {}
+        for number, resource in enumerate(demands.names):
+            resources.setdefault(resource.name, []).append(number)
+        works = [work for work in demands.works if work is not None]
+        ideal = np.array([ideal_cycles(work, profile) for work in works]).reshape(-1, 2)
+        cycles = self._width / TICKS_PER_CYCLE
+        shares = self._shares.reshape(-1, self._slices) * 2.0**-_SHARE_BITS
+        array, vector = (ideal[:, :, None] * shares[:, None]).sum(axis=0) / profile.cores / cycles
+        return Usage(
+            slice_cycles=cycles,
+            bytes={name: flows[numbers].sum(axis=0) for name, numbers in resources.items()},
+            capacities={name: float(capacities[numbers].sum()) for name, numbers in resources.items()},
+            array=array,
+            vector=vector,
+        )
 
+    def _add_moves(self, commands: Commands) -> None:
+        """Let flow what begins and ends before the tick from which on not all is known."""
+        # what begins and ends at one time has nothing to move
+        moving = self._passes[self._tiles.statements(commands.positions)] & (commands.ends > commands.begins)
+        begun = moving & (commands.begins >= self._until)
+        open_begun = self._passes[self._tiles.statements(commands.open_positions)]
+        open_begun &= (commands.open_begins >= self._until) & (commands.open_begins < commands.until)
+        parts = (
+            (commands.ends[moving], commands.positions[moving], 0),
+            (commands.begins[begun], commands.positions[begun], 1),
+            (commands.open_begins[open_begun], commands.open_positions[open_begun], 1),
+        )
+        times, positions, is_begin = (
+            np.concatenate([late, *columns])
+            for late, columns in zip(
+                self._late,
+                (
+                    [its for its, _, _ in parts],
+                    [its for _, its, _ in parts],
+                    [np.full(len(its), flag, dtype=np.int64) for its, _, flag in parts],
+                ),
+                strict=True,
+            )
+        )
+        is_late = times >= commands.until
+        self._late = times[is_late], positions[is_late], is_begin[is_late]
+        self._until = commands.until
+        order = np.flatnonzero(~is_late)
+        order = order[np.lexsort((is_begin[order], positions[order], times[order]))]
+        statements = self._tiles.statements(positions[order])
+        demands = self._time.demands
+        run_flows(
+            times[order],
+            2 * self._queues[statements] + is_begin[order],
+            statements,
+            self._state,
+            self._flows,
+            self._width,
+            demands.amounts,
+            demands.shifts,
+            demands.kinds,
+            demands.rates,
+            demands.offsets,
+            demands.resources,
+            demands.weights,
+            demands.capacities,
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Overlaps:
-    """Which commands go on in which slices, and the share of each command's time that lies in the slice."""
-
-    commands: Ints
-    slices: Ints
-    shares: Floats
-    count: int
-
-    @classmethod
-    def of(cls, begins: Ints, ends: Ints, width: float, count: int) -> _Overlaps:
-        first = np.clip(begins // width, 0, count - 1).astype(np.int64)
-        last = np.maximum(first, np.clip(np.ceil(ends / width) - 1, 0, count - 1).astype(np.int64))
-        lengths = last - first + 1
-        commands = np.repeat(np.arange(len(begins), dtype=np.int64), lengths)
-        slices = first[commands] + np.arange(len(commands)) - (np.cumsum(lengths) - lengths)[commands]
-        inside = np.minimum(ends[commands], (slices + 1) * width) - np.maximum(begins[commands], slices * width)
+    def _add_calls(self, commands: Commands) -> None:
+        """Spread what calls compute over the slices in which they go on."""
+        calls = self._call_of[self._time.demands.kinds[self._tiles.statements(commands.positions)]]
+        kept = calls >= 0
+        calls, begins, ends = calls[kept], commands.begins[kept], commands.ends[kept]
+        first = np.clip(begins // self._width, 0, self._slices - 1).astype(np.int64)
+        last = np.clip(np.ceil(ends / self._width) - 1, 0, self._slices - 1).astype(np.int64)
+        lengths = np.maximum(first, last) - first + 1
+        owners = np.repeat(np.arange(len(calls), dtype=np.int64), lengths)
+        slices = first[owners] + np.arange(len(owners)) - (np.cumsum(lengths) - lengths)[owners]
+        inside = np.minimum(ends[owners], (slices + 1) * self._width) - np.maximum(begins[owners], slices * self._width)
         inside = np.maximum(inside, 0.0)
         # what takes no time, or lies in one slice, is there whole
-        sums = np.bincount(commands, weights=inside, minlength=len(begins))[commands]
-        whole = 1.0 / lengths[commands]
-        shares = np.divide(inside, sums, out=whole, where=sums > 0)
-        return cls(commands=commands, slices=slices, shares=shares, count=count)
-
-    def spread(self, amounts: Floats) -> Floats:
-        """Amounts of commands by slice."""
-        sums = np.bincount(self.slices, weights=amounts[self.commands] * self.shares, minlength=self.count)
-        return sums.astype(np.float64)
+        sums = np.bincount(owners, weights=inside, minlength=len(calls))[owners]
+        shares = np.divide(inside, sums, out=1.0 / lengths[owners], where=sums > 0)
+        parts = np.rint(shares * (1 << _SHARE_BITS)).astype(np.int64)
+        np.add.at(self._shares, calls[owners] * self._slices + slices, parts)

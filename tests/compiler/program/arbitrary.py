@@ -237,7 +237,8 @@ def executables(draw: st.DrawFn, *, max_commands: int = 60) -> Executable:
             for index, region in enumerate(program.regions)
             if region.role is Role.WEIGHT
         )
-        segments.append(ChipSegment(id=f"s{number}", chip=draw(st.integers(0, 3)), program=program, weights=weights))
+        chip = draw(st.integers(0, 3))
+        segments.append(ChipSegment(id=f"s{number}", chip=chip, program=LoopedProgram.of(program), weights=weights))
         if draw(st.booleans()):
             segments.append(HostSegment(id="h", nodes=(draw(_nodes()),), inputs=("a",), outputs=("b", "c")))
     values = st.builds(

@@ -20,10 +20,12 @@ from compiler.options import Options
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
 from compiler.program.decode import Decoders, stored_constant
+from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.proof import ProvedProgram, prove
 from compiler.program.lower import handed_out
 from compiler.program.program import Level, Opcode, Program, Role
-from compiler.program.segment import PlannedGroup, lower_segment
-from compiler.program.verify import VerifiedProgram, verify
+from compiler.program.segment import PlannedGroup
+from compiler.program.steps.segment import SegmentSteps
 from compiler.simulator.compare import compare
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import reference_of_graph
@@ -36,6 +38,7 @@ from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
 from compiler.tiling.tile import HaloMode, Tiling
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
+from tests.compiler.program.loops.expander import expanded
 from tests.compiler.tiling.tilings import along, configuration
 from tests.models import Model, import_graph
 from tests.profiles import profile_values
@@ -87,14 +90,22 @@ def fits(group: TiledGroup) -> bool:
     return all(bool(rule(figures).holds) for rule in PHYSICAL) and allocation_check(memory_of(group)) is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Lowered:
-    """The program of groups that run one after another, with these, and what the proof found."""
+    """The program of groups that run one after another, with these, and what the proof found.
+
+    What is asked of single commands is answered by the program without its loops (`program`).
+    """
 
     network: Network
     groups: tuple[TiledGroup, ...]
-    program: Program
-    verified: VerifiedProgram
+    looped: LoopedProgram
+    proof: ProvedProgram
+
+    @cached_property
+    def program(self) -> Program:
+        """The program command by command."""
+        return expanded(self.looped)
 
     @property
     def group(self) -> TiledGroup:
@@ -177,7 +188,7 @@ class Lowered:
 
     def check_values(self, *, order: Iterable[int] | None = None) -> None:
         """Run the program, and compare every tensor that it leaves in DRAM with the reference."""
-        chip = Chip(self.program)
+        chip = Chip(self.program if order is not None else self.looped)
         for region in self.program.regions:
             if region.role == "weight":
                 chip.write(region.name, self.network.constant(region.name))
@@ -198,7 +209,7 @@ class Lowered:
         for group in self.groups:
             for level in memory_of(group):
                 planned[level.level] = max(planned.get(level.level, 0), level.allocation.peak_bytes)
-        for place, peak in zip(self.program.places, self.verified.peak_bytes, strict=True):
+        for place, peak in zip(self.program.places, self.proof.peak_bytes, strict=True):
             if place.level is not Level.DRAM:
                 assert peak <= place.capacity_bytes
                 twins = 3 if place.level is Level.NRAM else 1
@@ -233,9 +244,9 @@ def lower(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profil
     `profile` is given where it is not the groups' own: theirs is what stationary weights leave of it.
     """
     profile = profile or groups[0].profile
-    program = lower_segment(*segment_of(network, *groups, resident_bytes=resident_bytes, profile=profile)).program
-    verified = verify(program, shared=profile.engines.shared)
-    return Lowered(network=network, groups=groups, program=program, verified=verified)
+    steps = SegmentSteps(*segment_of(network, *groups, resident_bytes=resident_bytes, profile=profile))
+    looped = steps.lowered()
+    return Lowered(network=network, groups=groups, looped=looped, proof=prove(looped, shared=profile.engines.shared))
 
 
 def run(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:

@@ -13,8 +13,8 @@ from compiler.address.build import build_table
 from compiler.address.unit import unit_read, words_of
 from compiler.ops.base import Window
 from compiler.program.errors import ProgramError
+from compiler.program.loops.proof import prove
 from compiler.program.program import ADDRESSES, Addresses, Level, Opcode, Program, Role
-from compiler.program.verify import verify
 from compiler.simulator.values import Chip
 from compiler.tiling.exact import figures_of
 from compiler.tiling.loads import table_reads
@@ -144,7 +144,7 @@ def table_bindings(program: Program) -> list[int]:
 
 def refusal(program: Program) -> ProgramError:
     with pytest.raises(ProgramError) as found:
-        verify(program)
+        prove(program)
     return found.value
 
 

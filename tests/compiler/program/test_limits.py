@@ -51,12 +51,3 @@ def test_an_op_whose_program_is_too_long_alone_is_refused_with_the_field_to_rais
         compiled(1, commands=2)
     assert (caught.value.code, caught.value.limit) == ("program_too_long", 2)
     assert "limits.commands" in str(caught.value)
-
-
-def test_segments_that_promise_too_many_commands_are_cut_before_they_are_lowered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("compiler.program.lower._CLOCKS_MAX", 300)
-    found = compiled(4)
-    assert len(found.report.programs) > 1
-    assert found.report.values_checked

@@ -123,13 +123,13 @@ def text(program: Program | LoopedProgram, **options: object) -> str:
 
 
 def numbers(program: Program, **options: object) -> list[int]:
-    """The numbers of the commands that are listed."""
-    lines = text(program, **options).partition("\ncommands: ")[2].splitlines()
+    """The numbers of the statements that are listed."""
+    lines = text(program, **options).partition("\nstatements: ")[2].splitlines()
     words = [line.split() for line in lines[1:]]
     return [int(word[0]) for word in words if word and word[0].isdigit()]
 
 
-def test_a_listing_shows_memories_units_tables_and_every_command(golden: Callable[[str], None]) -> None:
+def test_a_listing_shows_memories_units_tables_and_every_statement(golden: Callable[[str], None]) -> None:
     lines = listing(small_program(), profile=builtin_profile("edge4"), peaks={0: 9000, 1: 2176})
     golden("".join(f"{line}\n" for line in lines))
 

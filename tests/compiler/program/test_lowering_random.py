@@ -20,6 +20,8 @@ from compiler.fusion.segment_graph import bits
 from compiler.ir.graph import HOST
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
+from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.proof import prove
 from compiler.tiling.configurations import finer_configurations, simple_configurations
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Placement
@@ -334,18 +336,20 @@ _REFUSED = ("not_lowered", "no_engine")
 
 
 def check(case: Case) -> None:
-    """Lower, prove, run and compare; a refusal that is stated is no case."""
+    """Lower, prove, run and compare, with loops and without; a refusal that is stated is no case."""
     try:
-        run(case.network, *case.groups, resident_bytes=case.resident_bytes, profile=case.profile)
+        found = run(case.network, *case.groups, resident_bytes=case.resident_bytes, profile=case.profile)
     except LimitError as error:
         assume(error.code not in _REFUSED)
         raise
+    plain = prove(LoopedProgram.of(found.program), shared=case.profile.engines.shared)
+    assert (found.proof.peak_bytes, found.proof.commands) == (plain.peak_bytes, plain.commands)
 
 
 @pytest.mark.matrix(first=2, rest=9)
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_tiling_that_fits_is_lowered_to_a_safe_program_with_the_right_values(kind: str) -> None:
-    """PROG-1, PROG-2, PROG-4, SIM-1: a seeded sample; the test marked `full` takes many more."""
+    """PROG-1, PROG-2, PROG-4, PROG-5, PROG-7, SIM-1: a seeded sample; the test marked `full` takes many more."""
     examine(cases(kind=kind), 20)
 
 

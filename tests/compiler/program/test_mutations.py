@@ -10,8 +10,8 @@ import pytest
 
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
+from compiler.program.loops.proof import prove
 from compiler.program.program import Program
-from compiler.program.verify import verify
 from compiler.simulator.values import Chip
 from tests.compiler.program.builder import changed, happens_before, random_order
 from tests.compiler.program.random_programs import expected, random_program
@@ -64,7 +64,7 @@ def mutate(program: Program, random: np.random.Generator) -> Program:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs_are_accepted_and_give_the_same_values_in_any_order(seed: int) -> None:
     program, given = random_program(seed)
-    assert verify(program).program is program
+    assert prove(program).program.program is program
     found = values_of(program, given)
     np.testing.assert_allclose(found["y"], expected(given), rtol=1e-4, atol=1e-5)
     for number in range(3):
@@ -82,7 +82,7 @@ def check_mutants(seeds: range) -> tuple[int, int]:
         program, given = programs[seed % 16]
         mutant = mutate(program, random)
         try:
-            verify(mutant, LIMITS)
+            prove(mutant, LIMITS)
         except ProgramError:
             refused += 1
             # the simulator alone, which does not ask about order, stays inside its memories too
@@ -112,7 +112,7 @@ def test_a_changed_program_is_refused_or_harmless(start: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_wait_can_be_left_out_exactly_if_other_waits_imply_it(seed: int) -> None:
-    """The verifier's vector clocks and shadows agree with closure over waits and with the bytes of each command."""
+    """The proof's clocks and marks agree with closure over waits and with the bytes of each command."""
     program, _ = random_program(seed)
     conflicts = conflicts_of(program)
     refused = 0
@@ -124,11 +124,11 @@ def test_a_wait_can_be_left_out_exactly_if_other_waits_imply_it(seed: int) -> No
         before = happens_before(without)
         is_ordered = all(first in before[second] for first, second in conflicts)
         if is_ordered:
-            verify(without)
+            prove(without)
             continue
         refused += 1
         with pytest.raises(ProgramError) as found:
-            verify(without)
+            prove(without)
         assert found.value.violation == "dependency"
     assert refused
 

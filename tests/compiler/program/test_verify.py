@@ -11,8 +11,8 @@ import pytest
 
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
+from compiler.program.loops.proof import prove
 from compiler.program.program import OUTPUT, Opcode, Program, Queue, Resident, Role
-from compiler.program.verify import verify
 from tests.compiler.program.builder import (
     BUS,
     CORE0,
@@ -39,7 +39,7 @@ BOX = ((0, 4), (0, 8))
 def refused(program: Program, **options: Any) -> ProgramError:
     """The error with which a program is refused."""
     with pytest.raises(ProgramError) as found:
-        verify(program, **options)
+        prove(program, **options)
     error = found.value
     assert error.to_dict()["violation"] == error.violation
     return error
@@ -60,14 +60,14 @@ def simple(change: Callable[[Builder], None] | None = None) -> Program:
 
 
 def test_a_sound_program_is_described() -> None:
-    verified = verify(simple())
+    verified = prove(simple())
     assert verified.peak_bytes == (256, 0, 256, 0, 0, 0)
     assert verified.commands == ((Opcode.LOAD, 1), (Opcode.STORE, 1), (Opcode.COMPUTE, 1))
     assert verified.touched_bytes == 6 * 128
 
 
 def test_a_program_that_does_nothing_is_safe() -> None:
-    verified = verify(Builder().build())
+    verified = prove(Builder().build())
     assert verified.commands == ()
     assert set(verified.peak_bytes) == {0}
 
@@ -122,7 +122,7 @@ def test_fields_that_name_nothing_or_are_beyond_reason_are_refused(
     violation: str, table: str, row: int, field: str, value: int
 ) -> None:
     program = simple()
-    verify(program)
+    prove(program)
     error = refused(changed(program, **{table: (row, field, value)}))
     assert error.violation == violation
     assert error.code == "invalid_program"
@@ -191,7 +191,7 @@ def test_weights_that_stay_on_the_chip_are_there_and_are_not_overwritten() -> No
         builder.residents.append(Resident(place=NRAM0, address=512, region=2, starts=(0,), lengths=(8,), strides=(4,)))
         builder.transfer(Opcode.MOVE, CORE0, (NRAM0, 512), (NRAM0, 640), 32)
 
-    assert verify(simple(resident)).peak_bytes[NRAM0] == 672
+    assert prove(simple(resident)).peak_bytes[NRAM0] == 672
 
     def over(builder: Builder) -> None:
         resident(builder)
@@ -221,16 +221,16 @@ def test_two_commands_on_the_same_bytes_are_ordered() -> None:
         builder.transfer(Opcode.MOVE, MVDMA0, (NRAM0, 128), (NRAM0, 0), 4, waits=waits)
 
     assert refused(simple(lambda b: after(b, (0,)))).violation == "dependency"
-    verify(simple(lambda b: after(b, (1,))))
+    prove(simple(lambda b: after(b, (1,))))
     # command 2 waits for command 1
-    verify(simple(lambda b: after(b, (2,))))
+    prove(simple(lambda b: after(b, (2,))))
 
     def twice(builder: Builder, waits: tuple[int, ...]) -> None:
         builder.transfer(Opcode.LOAD, IODMA0, (DRAM, 0), (NRAM0, 1024), 4, waits=())
         builder.transfer(Opcode.MOVE, MVDMA0, (NRAM0, 0), (NRAM0, 1024), 4, waits=(0, *waits))
 
     assert refused(simple(lambda b: twice(b, ()))).violation == "dependency"
-    verify(simple(lambda b: twice(b, (3,))))
+    prove(simple(lambda b: twice(b, (3,))))
 
 
 def test_a_barrier_orders_what_it_waits_for_and_what_waits_for_it() -> None:
@@ -238,7 +238,7 @@ def test_a_barrier_orders_what_it_waits_for_and_what_waits_for_it() -> None:
         builder.barrier(BUS, (2,))
         builder.transfer(Opcode.MOVE, MVDMA0, (NRAM0, 128), (NRAM0, 0), 4, waits=(3,))
 
-    verify(simple(over))
+    prove(simple(over))
 
     def idle(builder: Builder) -> None:
         builder.barrier(BUS, ())
@@ -289,7 +289,7 @@ def test_an_engine_does_only_its_own_work(
     if violation:
         assert refused(simple(add)).violation == violation
     else:
-        verify(simple(add))
+        prove(simple(add))
 
 
 def test_a_core_computes_in_its_own_memories_only() -> None:
@@ -308,14 +308,14 @@ def test_engines_that_are_one_component_share_a_queue() -> None:
     program = builder.build()
     assert refused(program).violation == "engine"
     assert refused(program, shared=(("mvdma", "iodma"),)).violation == "engine"
-    verify(program, shared=(("mvdma", "iodma", "gdma"),))
+    prove(program, shared=(("mvdma", "iodma", "gdma"),))
 
 
 def test_a_write_names_each_byte_once() -> None:
     def strided(builder: Builder, stride: int) -> None:
         builder.transfer(Opcode.MOVE, CORE0, (NRAM0, 0), (NRAM0, 512), 8, (4,), (8,), (stride,))
 
-    verify(simple(lambda b: strided(b, 16)))
+    prove(simple(lambda b: strided(b, 16)))
     for stride in (0, 4):
         assert refused(simple(lambda b, s=stride: strided(b, s))).violation == "twice"  # type: ignore[misc]
 
@@ -326,7 +326,7 @@ def test_strides_may_run_backwards_and_reads_may_repeat() -> None:
         builder.transfer(Opcode.MOVE, CORE0, (NRAM0, 0), (NRAM0, 640), 32, (4,), (0,), (32,))
         builder.transfer(Opcode.MOVE, CORE0, (NRAM0, 0), (NRAM0, 1024), 32, (4,), (8,), (32,))
 
-    verify(simple(reversed_rows))
+    prove(simple(reversed_rows))
 
 
 def elementwise(operand: Bound, result: Bound, kind: str = "Relu", **attributes: Any) -> Program:
@@ -342,13 +342,13 @@ def elementwise(operand: Bound, result: Bound, kind: str = "Relu", **attributes:
 def test_a_result_may_lie_on_an_operand_only_position_by_position() -> None:
     box = ((0, 4), (0, 8))
     held = Bound(place=NRAM0, address=0, box=box)
-    verify(elementwise(held, held))
+    prove(elementwise(held, held))
     assert refused(elementwise(held, replace(held, address=32))).violation == "overlap"
     other = replace(held, address=128, strides=(-32, 4))
     assert refused(elementwise(held, other)).violation == "overlap"
     # bytes of one that lie between those of the other do not meet
     sparse = Bound(place=NRAM0, address=0, box=((0, 4), (0, 4)), strides=(32, 4))
-    verify(elementwise(sparse, replace(sparse, address=16)))
+    prove(elementwise(sparse, replace(sparse, address=16)))
     square = Bound(place=NRAM0, address=0, box=((0, 8), (0, 8)))
     assert refused(elementwise(square, square, "Transpose", perm=(1, 0))).violation == "overlap"
 
@@ -361,7 +361,7 @@ def test_a_result_may_not_lie_on_an_operand_that_other_positions_need() -> None:
     row = ((0, 1), (0, 8))
     left, right = Bound(place=NRAM0, address=0, box=row), Bound(place=NRAM0, address=32, box=row)
     builder.call(CORE0, table, row, ((0, left), (1, right), (OUTPUT, left)))
-    verify(builder.build())
+    prove(builder.build())
     assert refused(changed(builder.build(), bindings=(2, "address", 32))).violation == "overlap"
 
 
@@ -379,9 +379,9 @@ def test_an_operand_may_be_put_together_from_pieces() -> None:
         return program.build()
 
     top = Bound(place=NRAM0, address=0, box=((0, 2), (0, 8)))
-    verify(pieced(top, Bound(place=NRAM0, address=64, box=((2, 4), (0, 8)))))
+    prove(pieced(top, Bound(place=NRAM0, address=64, box=((2, 4), (0, 8)))))
     # reads may overlap, and reach beyond what is needed
-    verify(pieced(top, Bound(place=NRAM0, address=32, box=((1, 5), (0, 8)))))
+    prove(pieced(top, Bound(place=NRAM0, address=32, box=((1, 5), (0, 8)))))
     error = refused(pieced(top, Bound(place=NRAM0, address=96, box=((3, 5), (0, 8)))))
     assert (error.violation, error.command, error.actual, error.limit) == ("cover", 1, 24.0, 32.0)
     corner = Bound(place=NRAM0, address=64, box=((1, 4), (1, 8)))
@@ -402,7 +402,7 @@ def test_a_result_is_bound_exactly_once() -> None:
         return program.build()
 
     top = Bound(place=NRAM0, address=512, box=((0, 2), (0, 8)))
-    verify(pieced(top, Bound(place=WRAM0, address=64, box=((2, 4), (0, 8)))))
+    prove(pieced(top, Bound(place=WRAM0, address=64, box=((2, 4), (0, 8)))))
     assert refused(pieced(top, Bound(place=WRAM0, address=64, box=((1, 4), (0, 8))))).violation == "cover"
     assert refused(pieced(top, Bound(place=WRAM0, address=64, box=((3, 4), (0, 8))))).violation == "cover"
     # two pieces, one place
@@ -428,9 +428,9 @@ def partial_sums(*, begins: int = 0, first: tuple[int, int] = (0, 3), dtype: str
 
 
 def test_sums_may_be_made_in_parts() -> None:
-    verify(partial_sums())
+    prove(partial_sums())
     # 16-bit results: their sums take twice the bytes
-    assert verify(partial_sums(dtype="float16")).peak_bytes[NRAM0] == 256 + 4 * 32
+    assert prove(partial_sums(dtype="float16")).peak_bytes[NRAM0] == 256 + 4 * 32
     assert refused(partial_sums(begins=1)).violation == "entry"
     assert refused(partial_sums(first=(3, 3))).violation == "entry"
     assert refused(partial_sums(first=(0, 9))).violation == "entry"
@@ -462,7 +462,7 @@ def test_limits_bound_what_verifying_costs() -> None:
         ProgramLimits(commands=2),
         ProgramLimits(bindings=1),
         ProgramLimits(dram_bytes=255),
-        ProgramLimits(shadow_bytes=15),
+        ProgramLimits(shadow_bytes=1),
         ProgramLimits(touched_bytes=767),
         ProgramLimits(clock_entries=39),
     ):
@@ -470,4 +470,4 @@ def test_limits_bound_what_verifying_costs() -> None:
     enough = ProgramLimits(
         commands=3, bindings=2, dram_bytes=256, shadow_bytes=4096, touched_bytes=768, clock_entries=40
     )
-    verify(program, enough)
+    prove(program, enough)

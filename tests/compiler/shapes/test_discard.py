@@ -15,8 +15,8 @@ from compiler.errors import RequestError
 from compiler.frontend.source import opened
 from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable
+from compiler.program.loops.proof import prove
 from compiler.program.program import Level, Opcode, Program, Role
-from compiler.program.verify import verify
 from compiler.shapes.instance import graph_at
 from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.model import ShapeModel
@@ -130,8 +130,8 @@ def test_guard_bytes_around_tensors_stay_as_they_are(tables: Tables, dims: dict[
     plain = instance(tables, dims)
     expected = run_executable(plain, inputs)
     for segment in segments(plain):
-        program = guarded(segment.program)
-        verify(program)
+        program = guarded(segment.program.program)
+        prove(program)
         chip = Chip(program)
         memory = chip.memory(next(n for n, place in enumerate(program.places) if place.level == Level.DRAM))
         memory[:] = _MARK
@@ -155,7 +155,7 @@ def test_guard_bytes_around_tensors_stay_as_they_are(tables: Tables, dims: dict[
 @pytest.mark.parametrize("dims", DIMS)
 def test_a_store_that_is_widened_beyond_its_tensor_is_refused(dims: dict[str, int]) -> None:
     for segment in segments(instance(discarding, dims)):
-        program = guarded(segment.program)
+        program = guarded(segment.program.program)
         stores = np.flatnonzero(program.commands["opcode"] == Opcode.STORE)
         last = {}
         for region in program.regions:
@@ -171,12 +171,12 @@ def test_a_store_that_is_widened_beyond_its_tensor_is_refused(dims: dict[str, in
             row = program.commands[number]
             wider = int(row["run_bytes"]) + 4
             with pytest.raises(ProgramError):
-                verify(changed(program, commands=(number, "run_bytes", wider)))
+                prove(changed(program, commands=(number, "run_bytes", wider)))
             axis = int(np.argmax(row["counts"] > 1))
             if row["counts"][axis] > 1:
                 more = int(row["counts"][axis]) + 1
                 with pytest.raises(ProgramError):
-                    verify(changed(program, commands=(number, f"counts.{axis}", more)))
+                    prove(changed(program, commands=(number, f"counts.{axis}", more)))
 
 
 def test_no_box_is_cheaper_for_being_longer() -> None:

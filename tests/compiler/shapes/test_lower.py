@@ -15,8 +15,8 @@ from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment
+from compiler.program.loops.proof import prove
 from compiler.program.program import ADDRESSES, Opcode, Program
-from compiler.program.verify import verify
 from compiler.shapes import instantiate as module
 from compiler.shapes.instantiate import instantiate, simple_tables
 from compiler.shapes.model import ShapeModel
@@ -45,7 +45,7 @@ def made(profile: str) -> tuple[ShapeModel, ModelSource]:
 
 def programs(model: ShapeModel, source: ModelSource, dims: dict[str, int]) -> list[Program]:
     executable = instantiate(model, dims, simple_tables(model, dims), source)
-    return [segment.program for segment in executable.segments if isinstance(segment, ChipSegment)]
+    return [segment.program.program for segment in executable.segments if isinstance(segment, ChipSegment)]
 
 
 def test_units_read_windows_by_address_tables_that_each_core_loads_once() -> None:
@@ -98,16 +98,16 @@ def test_what_cannot_be_proved_as_one_program_is_several(monkeypatch: pytest.Mon
     def proved(program: Program, **more: object) -> object:
         if len({step.group for step in program.steps}) > 1:
             raise ProgramError("too large", violation="size", actual=2, limit=1)
-        return verify(program, **more)  # type: ignore[arg-type]
+        return prove(program, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "verify", proved)
+    monkeypatch.setattr(module, "prove", proved)
     assert len(programs(model, source, dims)) == most
 
     def never(*given: object, **more: object) -> object:
         del given, more
         raise ProgramError("too large", violation="size", actual=2, limit=1)
 
-    monkeypatch.setattr(module, "verify", never)
+    monkeypatch.setattr(module, "prove", never)
     with pytest.raises(LimitError) as caught:
         programs(model, source, dims)
     assert caught.value.code == "program_too_large"
@@ -132,7 +132,7 @@ def test_calls_of_other_units_get_the_same_weights_together() -> None:
     mixed = replace(large, shape=(160,), units=(*large.units, *small.units), runs=runs)
     check_cover(mixed)
     executable = instantiate(shape_model, {"rows": 160}, [mixed], opened(shape_model.graph.source, source))
-    (program,) = (segment.program for segment in executable.segments if isinstance(segment, ChipSegment))
+    (program,) = (segment.program.program for segment in executable.segments if isinstance(segment, ChipSegment))
     (weight,) = (region.address for region in program.regions if region.role == "weight")
     loads = program.commands[(program.commands["opcode"] == Opcode.LOAD) & (program.commands["source"] == 0)]
     assert loads["source_address"].tolist().count(weight) == 4

@@ -11,10 +11,11 @@ from compiler.ops.op_facts import graph_facts
 from compiler.profile import Profile, builtin_profile
 from compiler.program.context import Context
 from compiler.program.emitter import Held, machine_of
+from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.time import time_of
 from compiler.program.program import Level, Opcode, Program, Role
 from compiler.program.slots import Slot
 from compiler.program.timing.roofline import roofline_of
-from compiler.program.timing.timeline import timeline_of
 from compiler.shapes.passing import PassingRoom
 from compiler.shapes.routes import Routes
 from compiler.shapes.ways import dram_way, peer_way
@@ -177,7 +178,7 @@ def test_no_program_of_tables_is_faster_than_its_roofline(profile: str) -> None:
     of = Compiled.of(separable_convolutions(), {"n": (1, 3), "h": (1, 20)}, PROFILES[profile], verify="none")
     for dims in corners_and({"n": (1, 3), "h": (1, 20)}, 2):
         (program,) = of.programs(dims)
-        point, _ = roofline_of(timeline_of(program, PROFILES[profile]), PROFILES[profile])
+        point, _ = roofline_of(time_of(LoopedProgram.of(program), PROFILES[profile]), PROFILES[profile])
         assert point.cycles >= max(point.bounds.values())
 
 

@@ -12,8 +12,8 @@ import pytest
 from compiler.errors import RequestError
 from compiler.ir.layout import strides_of
 from compiler.program.errors import ProgramError
+from compiler.program.loops.proof import prove
 from compiler.program.program import OUTPUT, Decode, Opcode, Program, Resident, Role, Step
-from compiler.program.verify import verify
 from compiler.simulator.values import Chip
 from tests.compiler.program.builder import (
     CORE0,
@@ -39,7 +39,7 @@ def floats(*shape: int) -> Any:
 
 def ran(program: Program, **given: Any) -> Chip:
     """The chip after a verified program has run on these values."""
-    verify(program)
+    prove(program)
     chip = Chip(program)
     for name, array in given.items():
         chip.write(name, array)
@@ -341,7 +341,7 @@ def test_memory_on_the_chip_holds_nothing_useful_before_it_is_written() -> None:
     y = builder.region("y", Role.OUTPUT, (4,))
     builder.transfer(Opcode.STORE, IODMA0, (NRAM0, 0), (DRAM, y), 16)
     with pytest.raises(ProgramError, match="nobody has written"):
-        verify(builder.build())
+        prove(builder.build())
     chip = Chip(builder.build())
     chip.run()
     assert np.isnan(chip.read("y")).all()

@@ -17,7 +17,6 @@ from compiler.profile.load import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.program.decode import Decoders
 from compiler.program.loops.loops import LoopedProgram
-from compiler.program.loops.time import time_of
 from compiler.program.lower import handed_out
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.segment import SegmentSteps
@@ -93,7 +92,7 @@ def looped_group(seed: int) -> LoopedGroup | None:
         steps = SegmentSteps(network.facts, its.profile, "g", planned, outputs, decoders=decoders)
     except LimitError:
         return None
-    program = steps.lowered(lambda looped: time_of(looped, its.profile).ticks)
+    program = steps.lowered(listed_max=0)
     return LoopedGroup(network=network, profile=its.profile, program=program)
 
 
@@ -125,4 +124,4 @@ def mc_cnn(width: int, height: int, tile: Mapping[str, int]) -> tuple[LoopedProg
     (found,) = fused.segments[0].groups
     planned = [PlannedGroup(name="g", ops=found.ops, tiling=found.choice.tiling)]
     steps = SegmentSteps(fused.facts, profile, "g", planned, handed_out(fused.facts, found.ops))
-    return steps.lowered(lambda looped: time_of(looped, profile).ticks), profile
+    return steps.lowered(listed_max=0), profile

@@ -13,8 +13,8 @@ from compiler.program.fields import ProgramLimits
 from compiler.program.loops.form import check_loops
 from compiler.program.loops.instances import Instances, Window
 from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.proof import prove
 from compiler.program.program import Program
-from compiler.program.verify import verify
 from tests.compiler.program.loops.expander import expanded, instances_of
 from tests.compiler.program.loops.groups import group_programs
 from tests.compiler.program.loops.mutants import mutants, with_number
@@ -80,7 +80,7 @@ def test_windows_are_the_expanded_program_in_parts(most: int) -> None:
 
 
 def test_the_sample_is_safe() -> None:
-    verify(expanded(SAMPLE))
+    prove(expanded(SAMPLE))
 
 
 @pytest.mark.parametrize("most", [7, 1 << 20])

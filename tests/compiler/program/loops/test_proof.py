@@ -24,7 +24,6 @@ from compiler.program.loops.loops import (
 )
 from compiler.program.loops.proof import ProvedProgram, prove
 from compiler.program.program import OUTPUT, Opcode, Program, Resident, Role
-from compiler.program.verify import VerifiedProgram, verify
 from tests.compiler.program.builder import (
     CORE0,
     DRAM,
@@ -37,8 +36,9 @@ from tests.compiler.program.builder import (
 )
 from tests.compiler.program.loops.chains import ROW, LoopBuilder, random_chain
 from tests.compiler.program.loops.changes import KINDS, changed
-from tests.compiler.program.loops.expander import expanded
+from tests.compiler.program.loops.expander import expanded, instances_of
 from tests.compiler.program.loops.groups import LONG, looped_group
+from tests.compiler.program.plain_proof import PlainProof, judge
 from tests.compiler.program.random_programs import random_program
 from tests.compiler.program.test_mutations import LIMITS, mutate
 
@@ -49,25 +49,33 @@ def random_looped(seed: int) -> LoopedProgram | None:
     return None if found is None else found.program
 
 
+# What is found wrong command by command, in the order of commands.
+ONE_BY_ONE = ("unwritten", "dependency", "overlap")
+
+
 def judged(looped: LoopedProgram, plain: Program, **options: Any) -> tuple[str, ProvedProgram | None]:
-    """`safe` or `refused`, by both proofs, and what the looped one found; fails where they differ."""
-    verdicts: list[str] = []
-    found: list[ProvedProgram | VerifiedProgram | None] = []
-    for judge in (lambda: prove(looped, **options), lambda: verify(plain, **options)):
-        try:
-            found.append(judge())
-            verdicts.append("safe")
-        except ProgramError as error:
-            found.append(None)
-            verdicts.append(f"refused: {error}")
-    assert len({verdict.split(":")[0] for verdict in verdicts}) == 1, verdicts
-    one, other = found
-    if one is not None and other is not None:
-        assert one.peak_bytes == other.peak_bytes
-        assert one.commands == other.commands
-        assert one.touched_bytes == other.touched_bytes
-    assert one is None or isinstance(one, ProvedProgram)
-    return verdicts[0].split(":")[0], one
+    """`safe` or `refused`, and what the proof found; fails where the judge of plain programs does not agree."""
+    second = judge(plain, **options)
+    try:
+        found = prove(looped, **options)
+    except ProgramError as error:
+        check_fault(looped, error, second)
+        return "refused", None
+    assert not second.faults
+    assert found.peak_bytes == second.peak_bytes
+    assert found.touched_bytes == second.touched_bytes
+    counts = Counter(plain.commands["opcode"].tolist())
+    assert dict(found.commands) == counts
+    return "safe", found
+
+
+def check_fault(looped: LoopedProgram, error: ProgramError, second: PlainProof) -> None:
+    """What a program is refused for is wrong with the plain one too, in the same command where it is a single one."""
+    assert error.violation in {violation for violation, _ in second.faults}
+    if error.violation in ONE_BY_ONE and error.tile:
+        commands = [(its.statement, its.counters) for its in instances_of(looped)]
+        assert error.command is not None
+        assert (error.violation, commands.index((error.command, error.tile))) in second.faults
 
 
 def check_changes(programs: Iterable[LoopedProgram], seeds: range) -> Counter[str]:
@@ -194,12 +202,11 @@ def ramp(rows: int, **changes: Any) -> LoopedProgram:
     return made.build()
 
 
-def refused(looped: LoopedProgram, **options: Any) -> ProgramError:
-    """The error with which a program is refused, looped and expanded."""
-    with pytest.raises(ProgramError):
-        verify(expanded(looped), **options)
+def refused(looped: LoopedProgram) -> ProgramError:
+    """The error with which a program is refused, as it is without loops."""
     with pytest.raises(ProgramError) as found:
-        prove(looped, **options)
+        prove(looped)
+    check_fault(looped, found.value, judge(expanded(looped)))
     return found.value
 
 

@@ -25,11 +25,11 @@ from compiler.program.steps.segment import SegmentSteps
 from compiler.program.timing.demands import demands_of
 from compiler.program.timing.levels import moved_by
 from compiler.program.timing.ticks import Ints
-from compiler.program.timing.timeline import timeline_of
 from tests.compiler.program.loops.appended import appended
 from tests.compiler.program.loops.arbitrary_loops import arbitrary_loops
 from tests.compiler.program.loops.expander import expanded
 from tests.compiler.program.loops.groups import LONG, looped_group, mc_cnn
+from tests.compiler.program.timing.command_times import times_of
 from tests.models import import_graph, partition_of
 from tests.networks import NETWORKS
 
@@ -53,22 +53,22 @@ def all_random(seeds: range) -> Iterator[tuple[LoopedProgram, Profile]]:
 def check(program: LoopedProgram, profile: Profile) -> LoopedTime:
     """The time of a looped program, which has to be that of the expanded one in all that is said of it."""
     plain = expanded(program)
-    timeline, demands = timeline_of(plain, profile), demands_of(plain, profile)
+    times, demands = times_of(plain, profile), demands_of(plain, profile)
     windows: list[Commands] = []
     seen, found = time_of(program, profile, observer=windows.append), time_of(program, profile)
     positions, issues, begins, ends, lasts = columns(windows)
-    assert np.array_equal(issues, timeline.issues)
-    assert np.array_equal(begins, timeline.begins)
-    assert np.array_equal(ends, timeline.ends)
-    assert np.array_equal(np.where(lasts < 0, -1, np.searchsorted(positions, lasts)), timeline.last)
+    assert np.array_equal(issues, times.issues)
+    assert np.array_equal(begins, times.begins)
+    assert np.array_equal(ends, times.ends)
+    assert np.array_equal(np.where(lasts < 0, -1, np.searchsorted(positions, lasts)), times.last)
     busy = np.bincount(plain.commands["queue"], weights=ends - begins, minlength=len(plain.queues)).astype(np.int64)
     for time in (seen, found):
-        assert time.ticks == timeline.ticks
+        assert time.ticks == times.ticks
         assert time.commands == len(plain.commands)
         assert np.array_equal(time.busy, busy)
-        assert np.array_equal(time.idle, timeline.ticks - busy)
-        assert time.by_group() == timeline.by_group()
-        assert time.alone() == timeline.alone()
+        assert np.array_equal(time.idle, times.ticks - busy)
+        assert time.by_group() == times.time.by_group()
+        assert time.alone() == times.time.alone()
         assert time.moved() == moved_by(plain, demands)
     assert seen.walked == len(plain.commands)
     assert found.jumped.sum() > 0 or found.walked == len(plain.commands)
@@ -140,7 +140,7 @@ def test_groups_of_mobilenet_take_the_ticks_of_their_expanded_programs() -> None
     for number in (0, 5, 7, 11):
         planned = [PlannedGroup(name="g", ops=groups[number].ops, tiling=groups[number].choice.tiling)]
         steps = SegmentSteps(fused.facts, profile, "g", planned, handed_out(fused.facts, planned[0].ops))
-        times.append(check(steps.lowered(lambda looped: time_of(looped, profile).ticks), profile))
+        times.append(check(steps.lowered(listed_max=0), profile))
     assert all(time.jumped[0] > 0 for time in times)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -9,35 +11,57 @@ import pytest
 from compiler.program.decode import Decoders
 from compiler.program.lower import handed_out
 from compiler.program.segment import PlannedGroup
-from compiler.program.steps.axis_runs import Run
+from compiler.program.steps.cells import Cells
 from compiler.program.steps.group_steps import GroupSteps
 from compiler.program.steps.segment import SegmentSteps
+from compiler.program.steps.statements import statements_of
 from compiler.tiling.memory import memory_of
 from compiler.tiling.placement import Placement
-from compiler.tiling.tile import HaloMode, Spread
-from tests.compiler.program.lowered import Network, chip, group, tiling_of
+from compiler.tiling.tile import HaloMode, Spread, WeightLoads
+from compiler.tiling.tiled import TiledGroup
+from tests.compiler.program.lowered import Network, chip, group, pair, tiling_of
 from tests.models import Model
 
 
-def relu_steps(rows: int, placement: Placement) -> GroupSteps:
-    """A Relu over so many rows, of which each is a tile, on two cores."""
+def relu_steps(rows: int, placement: Placement, width: int = 8) -> GroupSteps:
+    """A Relu over rows of 8, cut into tiles of one row and a width, on two cores."""
     model = Model(seed=1)
     model.output(model.relu(model.input([1, 2, rows, 8], "x")))
     network = Network(model, seed=1)
     how: dict[str, Any] = {"units": 2, "spread": Spread.BANDS, "placement": placement}
-    its = group(network, chip(cores=2, nram=1 << 14), {"H": 1, "W": 8}, HaloMode.RECOMPUTE, **how)
+    its = group(network, chip(cores=2, nram=1 << 14), {"H": 1, "W": width}, HaloMode.RECOMPUTE, **how)
+    return steps_of(network, its)
+
+
+def steps_of(network: Network, its: TiledGroup) -> GroupSteps:
+    """The steps of one group."""
     planned = [PlannedGroup(name="g", ops=its.geometry.indices, tiling=tiling_of(its, memory_of(its)))]
     outputs = handed_out(network.facts, its.geometry.indices)
     decoders = Decoders(network.facts.graph, network.source)
-    (steps,) = SegmentSteps(network.facts, its.profile, "g", planned, outputs, decoders=decoders).groups
-    return steps
+    (found,) = SegmentSteps(network.facts, its.profile, "g", planned, outputs, decoders=decoders).groups
+    assert isinstance(found.steps, GroupSteps)
+    return found.steps
 
 
-@pytest.mark.parametrize("placement", [Placement.ROW_MAJOR, Placement.CHECKERBOARD])
-def test_rounds_of_tiles_in_no_even_order_are_not_taken_for_tiles_of_an_axis(placement: Placement) -> None:
-    """SCHED-2: where a unit has every second tile its rounds are listed one by one."""
-    steps = relu_steps(12, placement)
-    assert [steps.runs(unit) for unit in (0, 1)] == [[[Run(number, 1, 1) for number in range(6)]]] * 2
+@pytest.mark.parametrize(("placement", "rows", "width"), [(Placement.QUADRANTS, 5, 8), (Placement.Z_ORDER, 5, 4)])
+def test_rounds_of_tiles_in_no_even_order_are_not_taken_for_tiles_of_an_axis(
+    placement: Placement, rows: int, width: int
+) -> None:
+    """SCHED-2: where a unit's tiles follow each other in no even order its rounds are listed one by one."""
+    steps = relu_steps(rows, placement, width)
+    for unit in (0, 1):
+        (runs,) = steps.runs(unit)
+        assert all(run.tiles == 1 for run in runs)
+
+
+@pytest.mark.parametrize("rows", [11, 12])
+def test_tiles_that_are_dealt_in_turn_are_runs(rows: int) -> None:
+    """SCHED-2: a unit that has every second row of tiles counts its own; a row that only one has ends a run."""
+    steps = relu_steps(rows, Placement.ROW_MAJOR)
+    for unit in (0, 1):
+        (runs,) = steps.runs(unit)
+        assert sum(run.tiles for run in runs) == 6
+        assert max(run.tiles for run in runs) >= 4
 
 
 def test_bands_are_runs_of_tiles() -> None:
@@ -46,3 +70,45 @@ def test_bands_are_runs_of_tiles() -> None:
         runs = steps.runs(unit)[-1]
         assert sum(run.tiles for run in runs) == 6
         assert max(run.tiles for run in runs) > 1
+
+
+def test_runs_end_where_what_is_handed_out_does_not_go_up_evenly() -> None:
+    """SCHED-2: an output of 16 rows beside one of 7 is handed out in parts of two and three rows."""
+    model = Model(seed=1)
+    made = model.relu(model.input([1, 2, 16, 8], "x"))
+    model.output(made)
+    model.output(model.conv(made, 2, 2, stride=2, pad=0))
+    its = group(Network(model, seed=1), chip(nram=1 << 14), {"H": 1}, HaloMode.RECOMPUTE)
+    steps = steps_of(Network(model, seed=1), its)
+    boxes = steps.lowering.stored_boxes(made)
+    (ranges,) = [found.ranges for found in boxes.ranges if found.counter == "H"]
+    assert len({stop - start for start, stop in ranges}) > 1
+    (runs,) = [runs for axis, runs in zip(steps.lowering.tiles.order, steps.runs(0), strict=True) if axis == "H"]
+    for run in runs:
+        cut = [ranges[number] for number in run.values]
+        assert len({stop - start for start, stop in cut}) == 1
+        assert len({other - start for (start, _), (other, _) in pairwise(cut)}) <= 1
+
+
+def test_what_a_unit_passes_on_before_its_first_tile_is_no_less_a_statement() -> None:
+    """SCHED-2: halos between bands let the second core begin later, but weights that stream pass it from the start."""
+    network = pair(height=12, width=8)
+    halo = (("H", HaloMode.EXCHANGE), ("W", HaloMode.EXCHANGE))
+    loads = tuple((op, WeightLoads.STREAMED) for op in network.ops)
+    how: dict[str, Any] = {"units": 2, "spread": Spread.BANDS, "halo": halo, "loads": loads}
+    its = group(network, chip(cores=2, nram=1 << 14), {"H": 2, "W": 4}, HaloMode.EXCHANGE, **how)
+    steps = steps_of(network, its)
+    said = Counter(
+        (statement.step, statement.space.iteration(counters))
+        for statement in statements_of(Cells(steps))
+        if statement.space is not None
+        for counters in product(*(run.values for run in statement.runs))
+    )
+    does = Counter(
+        (step, iteration)
+        for step, is_once in enumerate(steps.once)
+        if not is_once
+        for iteration in range(steps.iterations)
+        for _ in steps.at(step, iteration)
+    )
+    assert said == does

@@ -40,7 +40,7 @@ class Copies:
     def at(self, step: int, iteration: int) -> Sequence[Action]:
         del step
         key = Copy(0, 0, 0, 0, 1, 1, (4, (1,) * 4, (0,) * 4, (0,) * 4))
-        return [Action(key, (self.addresses[divmod(iteration, COLUMNS)], 0), ())]
+        return [Action(key, (self.addresses[divmod(iteration, COLUMNS)], 0))]
 
 
 def test_a_tile_that_follows_neither_rule_has_a_statement_of_its_own() -> None:

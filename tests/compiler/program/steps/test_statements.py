@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from compiler.program.steps.action import Action, Copy, Inner, Numbers, Space, Touch
+from compiler.program.steps.action import Action, Copy, Inner, Numbers, Space
 from compiler.program.steps.axis_runs import Columns, Run, runs_of
 from compiler.program.steps.cells import Cells
-from compiler.program.steps.conflicts import Node, distances_of
+from compiler.program.steps.commands import Node, Nodes
+from compiler.program.steps.conflicts import conflicts_of, walked
 from compiler.program.steps.statements import numbers_at, statements_of
 
 LOAD, CALL = 0, 1
@@ -58,8 +59,14 @@ class Pipeline:
 
 def _copy(queue: int, source: tuple[int, int], target: tuple[int, int], size: int) -> Action:
     key = Copy(0, queue, 0, source[0], target[0], 1, (size, (1,) * 4, (0,) * 4, (0,) * 4))
-    touches = (Touch(*source[:1], False, source[1], (size,), (1,)), Touch(target[0], True, target[1], (size,), (1,)))
-    return Action(key, (source[1], target[1]), touches)
+    return Action(key, (source[1], target[1]))
+
+
+def distances_of(groups: Sequence[Pipeline], regions: Sequence[tuple[int, int]]) -> dict[tuple[Node, Node], int]:
+    """By pairs of nodes of groups that follow one another the least iterations between them."""
+    commands = [walked(Cells(group)) for group in groups]
+    nodes = Nodes.of((number, its.steps, its.queues) for number, its in enumerate(commands))
+    return conflicts_of(nodes, commands, [group.iterations for group in groups], regions).by_nodes()
 
 
 @pytest.mark.parametrize("pipeline", [Pipeline(5, 6), Pipeline(4, 7, gap=32), Pipeline(3, 5, halves=4)])
@@ -88,18 +95,18 @@ def test_two_buffers_in_turn_are_a_ring_whatever_the_width(width: int) -> None:
 
 @pytest.mark.parametrize("buffers", [1, 2, 3])
 def test_who_reuses_a_buffer_comes_as_many_tiles_later(buffers: int) -> None:
-    distances = distances_of([Cells(Pipeline(6, 8, buffers=buffers))], [])
+    distances = distances_of([Pipeline(6, 8, buffers=buffers)], [])
     load, call = Node(0, LOAD, 0), Node(0, CALL, 1)
     assert distances == {(load, call): 0, (call, load): buffers}
 
 
 def test_a_group_waits_for_the_last_tiles_of_the_one_before_that_used_its_bytes() -> None:
-    distances = distances_of([Cells(Pipeline(3, 4)), Cells(Pipeline(2, 2))], [])
+    distances = distances_of([Pipeline(3, 4), Pipeline(2, 2)], [])
     # the buffer of the second group's first tile was last read by the tile before the last of the first
     assert distances[Node(0, CALL, 1), Node(1, LOAD, 0)] == 0
-    alone = distances_of([Cells(Pipeline(3, 5)), Cells(Pipeline(1, 1))], [])
+    alone = distances_of([Pipeline(3, 5), Pipeline(1, 1)], [])
     assert alone[Node(0, CALL, 1), Node(1, LOAD, 0)] == 0
-    assert distances_of([Cells(Pipeline(3, 4)), Cells(Pipeline(1, 1))], [])[Node(0, CALL, 1), Node(1, LOAD, 0)] == 1
+    assert distances_of([Pipeline(3, 4), Pipeline(1, 1)], [])[Node(0, CALL, 1), Node(1, LOAD, 0)] == 1
 
 
 def test_a_region_between_groups_is_waited_for_whole() -> None:
@@ -109,9 +116,9 @@ def test_a_region_between_groups_is_waited_for_whole() -> None:
         def at(self, step: int, iteration: int) -> Sequence[Action]:
             return [_copy(2, (1, 8 * TILE), (0, iteration * TILE), TILE)] if step == LOAD else []
 
-    distances = distances_of([Cells(Storing(2, 2)), Cells(Pipeline(2, 2))], [(0, 4 * TILE)])
+    distances = distances_of([Storing(2, 2), Pipeline(2, 2)], [(0, 4 * TILE)])
     assert distances[Node(0, LOAD, 2), Node(1, LOAD, 0)] == 0
-    assert (Node(0, LOAD, 2), Node(1, LOAD, 0)) not in distances_of([Cells(Storing(2, 2)), Cells(Pipeline(2, 2))], [])
+    assert (Node(0, LOAD, 2), Node(1, LOAD, 0)) not in distances_of([Storing(2, 2), Pipeline(2, 2)], [])
 
 
 def test_runs_end_where_lengths_change_and_take_the_shortest_list() -> None:
@@ -136,3 +143,27 @@ def test_turns_of_a_loop_that_only_seem_to_be_rows_are_none() -> None:
         *_, row, inside = place
         assert numbers_at(statements[0].base, statements[0].rule, place)[0] == inside * TILE
         assert 0 <= row < 4
+
+
+def test_a_loop_that_later_tiles_go_through_more_often_loses_none_of_its_times() -> None:
+    """SCHED-2: times of an inner loop are those of the tile that has most, not those of a run's first tile."""
+
+    class Growing(Pipeline):
+        """The first tile of each row has one half, the others have all."""
+
+        def inner(self, step: int, unit: int, counters: Numbers) -> Sequence[Inner]:
+            del step, unit
+            return [Inner(self.halves if counters[1] else 1, 1)]
+
+        def at(self, step: int, iteration: int) -> Sequence[Action]:
+            tile, half = divmod(iteration, self.halves)
+            return [] if half and not tile % self.width else super().at(step, iteration)
+
+    pipeline, found = Growing(3, 5, halves=4), set[tuple[int, int]]()
+    for statement in statements_of(Cells(pipeline)):
+        assert statement.space is not None
+        for places in np.ndindex(*(run.tiles for run in statement.runs)):
+            counters = [run.values[place] for run, place in zip(statement.runs, places, strict=True)]
+            found.add((statement.step, statement.space.iteration(counters)))
+    asked = ((step, iteration) for step in (LOAD, CALL) for iteration in range(pipeline.iterations))
+    assert found == {(step, iteration) for step, iteration in asked if pipeline.at(step, iteration)}

@@ -26,7 +26,7 @@ from tests.compiler.program.builder import (
     Bound,
     Builder,
 )
-from tests.compiler.program.timing.test_timeline import SIZE, Small, chip
+from tests.compiler.program.timing.test_events import SIZE, Small, chip
 from tests.profiles import profile_values
 
 # Elements of SIZE bytes of float32.
@@ -56,8 +56,8 @@ def priced(**values: Any) -> Profile:
 def test_every_byte_and_operation_and_the_time_cost_energy() -> None:
     small = Small()
     small.store(IODMA0, NRAM0, (small.call(CORE0, NRAM0, (small.load(IODMA0, NRAM0),)),))
-    timeline = small.timeline(priced())
-    assert energy_by_level(timeline, priced()) == {
+    times = small.times(priced())
+    assert energy_by_level(times.time, priced()) == {
         "dram": SIZE * 100 + SIZE * 200,
         "sram": 0.0,
         # loaded and stored, and an operand read and a result written by the call
@@ -67,7 +67,7 @@ def test_every_byte_and_operation_and_the_time_cost_energy() -> None:
         "link": 0.0,
         "mac": 0.0,
         "vector": ELEMENTS * 5.0,
-        "static": pytest.approx(2.0 * timeline.cycles * 1e3),
+        "static": pytest.approx(2.0 * times.cycles * 1e3),
     }
 
 
@@ -75,7 +75,7 @@ def test_a_broadcast_is_read_once_and_written_in_each_memory() -> None:
     small = Small()
     small.builder.transfer(Opcode.BROADCAST, BUS, (SRAM, 0), (NRAM0, 0), SIZE, targets=2, waits=())
     small.builder.transfer(Opcode.MOVE, MVDMA0, (SRAM, 0), (WRAM0, 0), SIZE, waits=())
-    found = moved_by(small.builder.build(), small.timeline(priced()).demands)
+    found = moved_by(small.builder.build(), small.times(priced()).demands)
     assert found.memories == {
         "dram": LevelBytes(),
         "sram": LevelBytes(read=2 * SIZE),
@@ -87,7 +87,7 @@ def test_a_broadcast_is_read_once_and_written_in_each_memory() -> None:
 def test_links_cost_by_hop() -> None:
     small = Small()
     small.builder.transfer(Opcode.EXCHANGE, LINK0, (NRAM0, 0), (NRAM1, 0), SIZE, waits=())
-    energy = energy_by_level(small.timeline(priced()), priced())
+    energy = energy_by_level(small.times(priced()).time, priced())
     assert energy["link"] == SIZE * 3.0
     assert energy["nram"] == SIZE * (1 + 2)
 
@@ -97,7 +97,7 @@ def test_a_product_in_parts_reads_and_writes_its_sums() -> None:
     small = Small()
     small.builder = parts_of_a_product()
     rows, depth, columns = 2, 12, 4
-    demands = small.timeline(priced()).demands
+    demands = small.times(priced()).demands
     works = [work for kind in demands.kinds.tolist() if (work := demands.works[kind]) is not None]
     results = rows * columns
     assert [work.sums for work in works] == [
@@ -110,7 +110,7 @@ def test_a_product_in_parts_reads_and_writes_its_sums() -> None:
     written = sum(use.output_bytes + use.partial_bytes for use in uses) + 2 * results * (4 - 2)
     assert moved_by(small.builder.build(), demands).memories["nram"] == LevelBytes(read=read, written=written)
     assert sum(work.macs for work in works) == rows * depth * columns
-    assert energy_by_level(small.timeline(priced()), priced())["mac"] == rows * depth * columns * 0.4
+    assert energy_by_level(small.times(priced()).time, priced())["mac"] == rows * depth * columns * 0.4
 
 
 def parts_of_a_product() -> Builder:
@@ -155,6 +155,6 @@ def test_what_a_gather_brings_is_read_and_written() -> None:
     builder.call(IODMA0, table, ((0, 3), (0, 16)), bound, opcode=Opcode.GATHER, waits=())
     small = Small()
     small.builder = builder
-    found = moved_by(builder.build(), small.timeline(priced()).demands).memories
+    found = moved_by(builder.build(), small.times(priced()).demands).memories
     assert found["dram"] == LevelBytes(read=3 * 64 + 3 * 8)
     assert found["nram"] == LevelBytes(written=3 * 64)

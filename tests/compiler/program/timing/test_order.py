@@ -6,9 +6,9 @@ import numpy as np
 
 from compiler.program.program import Opcode, Program
 from compiler.program.timing.order import in_time
-from compiler.program.timing.timeline import timeline_of
 from tests.compiler.program.builder import CORE0, IODMA0, NRAM0, happens_before
-from tests.compiler.program.timing.test_timeline import LONG, Small, chip
+from tests.compiler.program.timing.command_times import times_of
+from tests.compiler.program.timing.test_events import LONG, Small, chip
 
 
 def tiles_in_turn(count: int) -> tuple[Program, np.ndarray]:
@@ -34,8 +34,8 @@ def test_the_next_tile_is_loaded_before_the_last_one_is_stored() -> None:
     opcodes = [Opcode(number).name for number in found.commands["opcode"].tolist()]
     assert opcodes[:4] in (["LOAD", "COMPUTE", "LOAD", "STORE"], ["LOAD", "LOAD", "COMPUTE", "STORE"])
     # as emitted every load waits behind the store of the tile before; in time the engine never stands still
-    assert timeline_of(program, profile).cycles == 4 * 3 * LONG
-    assert timeline.cycles == timeline_of(found, profile).cycles == 4 * 2 * LONG
+    assert times_of(program, profile).cycles == 4 * 3 * LONG
+    assert timeline.cycles == times_of(found, profile).cycles == 4 * 2 * LONG
 
 
 def test_every_command_still_comes_after_all_that_it_came_after() -> None:

@@ -29,10 +29,9 @@ from compiler.program.timing.ticks import (
     ticks_of,
     whole_cycles,
 )
-from compiler.program.timing.timeline import Timeline, timeline_of
-from compiler.program.timing.usage import usage_of
 from tests.compiler.program.builder import CORE0, CORE1, IODMA0, IODMA1, LINK0, NRAM0, NRAM1
-from tests.compiler.program.timing.test_timeline import LANES, RATE, SIZE, Small, chip
+from tests.compiler.program.timing.command_times import CommandTimes, times_of
+from tests.compiler.program.timing.test_events import LANES, RATE, SIZE, Small, chip
 
 # Programs that a test simulates; each takes tens of milliseconds.
 _EXAMPLES: Final = 25
@@ -65,9 +64,9 @@ def add_randomly(small: Small, seed: int, count: int, after: int) -> None:
             small.builder.transfer(Opcode.EXCHANGE, LINK0 + core, *places, 24, waits=before)
 
 
-def events(timeline: Timeline, first: int, stop: int, since: int) -> list[list[int]]:
+def events(times: CommandTimes, first: int, stop: int, since: int) -> list[list[int]]:
     """Issues, begins and ends of commands, from a tick on."""
-    columns = timeline.issues, timeline.begins, timeline.ends
+    columns = times.issues, times.begins, times.ends
     return [(column[first:stop] - since).tolist() for column in columns]
 
 
@@ -82,9 +81,9 @@ def test_a_program_that_begins_at_another_tick_has_the_same_events_shifted(
     program, found = small.builder.build(), []
     for length in (1, cycles):
         program.tables[0].entries["lengths"][0, 0] = LANES * length
-        timeline = timeline_of(program, profile)
-        found.append((events(timeline, 1, 31, int(timeline.ends[0])), timeline.last.tolist()))
-        assert timeline.ends[0] >= length * TICKS_PER_CYCLE
+        times = times_of(program, profile)
+        found.append((events(times, 1, 31, int(times.ends[0])), times.last.tolist()))
+        assert times.ends[0] >= length * TICKS_PER_CYCLE
     assert found[0] == found[1]
 
 
@@ -95,8 +94,8 @@ def test_the_same_program_twice_in_a_row_recurs(profile: Profile, seed: int) -> 
     for _ in range(2):
         begun = small.builder.barrier(CORE0, tuple(range(len(small.builder.commands))))
         add_randomly(small, seed, count, begun)
-    timeline = timeline_of(small.builder.build(), profile)
-    once, again = (events(timeline, first, first + count, int(timeline.ends[first - 1])) for first in (1, count + 2))
+    times = times_of(small.builder.build(), profile)
+    once, again = (events(times, first, first + count, int(times.ends[first - 1])) for first in (1, count + 2))
     assert once == again
 
 
@@ -111,7 +110,7 @@ def test_a_loop_on_two_cores_that_share_the_dram_comes_to_a_rhythm(dram: float) 
             queue, place = (IODMA0, IODMA1)[core], (NRAM0, NRAM1)[core]
             load = small.load(queue, place, at=tile % 2 * SIZE, size=size, waits=free)
             calls[core].append(small.call((CORE0, CORE1)[core], place, (load,), elements=120 + 16 * core))
-    ends = timeline_of(small.builder.build(), chip(dram=dram)).ends[np.array(calls)]
+    ends = times_of(small.builder.build(), chip(dram=dram)).ends[np.array(calls)]
     steady = ends[:, iterations // 2 : -2]
     assert any(not np.diff(steady[:, period:] - steady[:, :-period]).any() for period in range(1, 8))
 
@@ -194,14 +193,14 @@ def test_a_transfer_moves_all_its_bytes_and_ends_in_the_tick_in_which_the_last_o
     for number, size in enumerate(sizes):
         small.load((IODMA0, IODMA1)[number % 2], (NRAM0, NRAM1)[number % 2], size=size)
     profile = chip(dram=dram, startup=False)
-    timeline = small.timeline(profile)
-    assert usage_of(timeline, profile).bytes["dram"].sum() == pytest.approx(sum(sizes), rel=1e-12)
+    times = small.times(profile)
+    assert times.observed.usage.bytes["dram"].sum() == pytest.approx(sum(sizes), rel=1e-12)
     rate = min(steps_of(RATE), steps_of(dram))
-    assert timeline.demands.durations.tolist() == [ceil(Fraction(size << GRAIN_BITS, rate)) for size in sizes]
+    assert times.demands.durations.tolist() == [ceil(Fraction(size << GRAIN_BITS, rate)) for size in sizes]
     # both are busy until the shorter queue ends; each tick in which one ends may lose what it could have carried
     short, long = sorted((sum(sizes[::2]), sum(sizes[1::2])))
     least = (2 * short / dram + (long - short) / min(dram, RATE)) * TICKS_PER_CYCLE
-    assert least <= timeline.ticks <= least * (1 + 1e-6) + 2 * len(sizes)
+    assert least <= times.ticks <= least * (1 + 1e-6) + 2 * len(sizes)
 
 
 def test_what_ends_at_one_tick_ends_in_the_order_of_the_program() -> None:
@@ -210,7 +209,7 @@ def test_what_ends_at_one_tick_ends_in_the_order_of_the_program() -> None:
         small = Small()
         loads = [small.load((IODMA0, IODMA1)[core], (NRAM0, NRAM1)[core]) for core in (first, 1 - first)]
         call = small.call(CORE0, NRAM0, tuple(loads))
-        found = small.timeline(chip(startup=False))
+        found = small.times(chip(startup=False))
         assert found.ends[loads[0]] == found.ends[loads[1]]
         assert found.last[call] == loads[1]
 
@@ -220,12 +219,12 @@ def test_a_call_of_a_million_million_cycles_is_simulated_and_a_longer_program_re
     small = Small()
     small.call(CORE0, NRAM0, (), elements=LANES)
     program, profile = small.builder.build(), chip(**ports)
-    alone = timeline_of(program, profile).cycles
+    alone = times_of(program, profile).cycles
     program.tables[0].entries["lengths"][0, 0] = LANES * 10**12
-    assert timeline_of(program, profile).cycles == 10**12 * alone
+    assert times_of(program, profile).cycles == 10**12 * alone
     program.tables[0].entries["lengths"][0, 0] = LANES * (MAX_TICKS // TICKS_PER_CYCLE + 4)
     with pytest.raises(LimitError, match="the program takes longer than can be simulated"):
-        timeline_of(program, profile)
+        times_of(program, profile)
 
 
 def test_a_transfer_of_more_bytes_than_a_memory_can_have_is_refused() -> None:
@@ -234,18 +233,18 @@ def test_a_transfer_of_more_bytes_than_a_memory_can_have_is_refused() -> None:
     program = small.builder.build()
     program.commands["counts"][0, 0] = 2**51
     with pytest.raises(LimitError, match="a command moves more than can be simulated in time"):
-        timeline_of(program, chip())
+        times_of(program, chip())
 
 
 def test_a_rate_that_steps_do_not_tell_is_refused_and_one_above_all_is_the_highest() -> None:
     small = Small()
     small.load(IODMA0, NRAM0)
     with pytest.raises(LimitError, match="the rate of the DRAM is too low to be simulated"):
-        small.timeline(chip(dram=1e-6))
+        small.times(chip(dram=1e-6))
     fast = chip(dram=1e9, startup=False)
-    assert small.timeline(fast).cycles == SIZE / RATE
+    assert small.times(fast).cycles == SIZE / RATE
     engines = msgspec.structs.replace(fast.engines, iodma=None)
-    assert small.timeline(msgspec.structs.replace(fast, engines=engines)).ticks == 1
+    assert small.times(msgspec.structs.replace(fast, engines=engines)).ticks == 1
 
 
 def test_times_are_rounded_up_and_rates_down() -> None:

@@ -8,17 +8,18 @@ from compiler.compile import compile_model
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.program.accesses import Kind
+from compiler.program.checked import check
 from compiler.program.executable import ChipSegment
 from compiler.program.program import Level, Program, Role
 from compiler.program.timing.touches import Touches, touches_of
-from compiler.program.verify import check
 from tests.compiler.program.builder import NRAM0
+from tests.compiler.program.loops.expander import expanded
 from tests.compiler.program.timing.test_energy import parts_of_a_product
 from tests.models import Model
 
 
 def program_of(profile: str) -> Program:
-    """Convolutions with a sum between, pooled, so that halos, weights and joins are among its commands."""
+    """Convolutions with a sum between, pooled, so that halos, weights and joins are among its commands; no loops."""
     model = Model()
     x = model.relu(model.conv(model.input([1, 8, 24, 24], "x"), 8, 16, name="first"))
     y = model.node("Add", [model.conv(x, 16, 16, name="second"), x])
@@ -26,7 +27,7 @@ def program_of(profile: str) -> Program:
     compilation = compile_model(model.data(), builtin_profile(profile), parse_options({"verify": "none"}))
     assert compilation.executable is not None
     (segment,) = (one for one in compilation.executable.segments if isinstance(one, ChipSegment))
-    return segment.program
+    return expanded(segment.program)
 
 
 def rows_of(touches: Touches, command: int) -> list[tuple[int, int, int, bool]]:

@@ -18,6 +18,7 @@ from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.program.executable import ChipSegment, Executable
+from compiler.program.loops.loops import COUNTER_NAMES
 from compiler.program.timing.trace import LINK, NOTE, STARTUP, WAIT, trace_of
 from tests.models import Model
 from tests.profiles import profile_values
@@ -179,10 +180,15 @@ def test_slices_are_named_by_their_nodes_and_nothing_of_a_model_is_unescaped(pro
         assert one.arguments["group"].startswith("s0.g")
         assert one.arguments["tensor"]
         assert "\n" not in "".join(str(value) for value in one.arguments.values())
-    numbers = [
-        one.arguments["command"] for s in read(profile).slices.values() for one in s if "command" in one.arguments
+    commands = [
+        (one.arguments["command"], *(one.arguments.get(name) for name in COUNTER_NAMES))
+        for slices in read(profile).slices.values()
+        for one in slices
+        if "command" in one.arguments
     ]
-    assert sorted(numbers) == list(range(compiled(profile).report.programs[0].commands))
+    (program,) = compiled(profile).report.programs
+    assert len(set(commands)) == len(commands) == program.commands
+    assert {number for number, *_ in commands} == set(range(program.statements))
 
 
 @pytest.mark.parametrize("profile", PROFILES)

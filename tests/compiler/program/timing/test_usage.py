@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from compiler.program.program import OUTPUT
+from compiler.program.timing.observed import observe
 from compiler.program.timing.roofline import roofline_of
 from compiler.program.timing.ticks import TICKS_PER_CYCLE
-from compiler.program.timing.timeline import timeline_of
-from compiler.program.timing.usage import usage_of
 from tests.compiler.program.builder import CORE0, IODMA0, IODMA1, NRAM0, NRAM1, Bound
-from tests.compiler.program.timing.test_timeline import LANES, LONG, RATE, SIZE, Small, chip
+from tests.compiler.program.timing.command_times import times_of
+from tests.compiler.program.timing.test_events import LANES, LONG, RATE, SIZE, Small, chip
 
 
 def test_two_loads_fill_the_dram_until_one_is_left() -> None:
@@ -21,10 +21,10 @@ def test_two_loads_fill_the_dram_until_one_is_left() -> None:
     small.load(IODMA0, NRAM0)
     small.load(IODMA1, NRAM1, size=SIZE // 2)
     profile = chip(dram=12, startup=False)
-    timeline = small.timeline(profile)
+    times = small.times(profile)
     both = SIZE / 2 / 6
     slices = 7
-    found = usage_of(timeline, profile, slices)
+    found = observe(times.time, profile, slices=slices).usage
     width = (both + SIZE / 2 / RATE) / slices
     edges = np.arange(slices + 1) * width
     moved = np.minimum(edges, both) * 12 + np.maximum(0.0, edges - both) * RATE
@@ -38,7 +38,7 @@ def test_a_call_is_spread_over_its_time_and_all_cores_are_the_peak() -> None:
     small = Small()
     small.call(CORE0, NRAM0, (small.load(IODMA0, NRAM0),), elements=LONG * LANES)
     profile = chip(startup=False)
-    found = usage_of(small.timeline(profile), profile, 4)
+    found = observe(small.times(profile).time, profile, slices=4).usage
     assert found.bytes["dram"] == pytest.approx([SIZE / 2, SIZE / 2, 0, 0])
     assert found.vector == pytest.approx([0, 0, 0.5, 0.5])
     assert found.array == pytest.approx([0] * 4)
@@ -55,9 +55,9 @@ def test_slices_add_up_to_all_that_is_moved_and_none_exceeds_the_rate() -> None:
         else:
             small.call(CORE0 + core, NRAM0 + core, waits, elements=int(random.integers(1, 500)))
     profile = chip(dram=10, bytes_per_cycle=40)
-    timeline = small.timeline(profile)
-    found = usage_of(timeline, profile)
-    assert found.bytes["dram"].sum() == pytest.approx(timeline.demands.moved.sum(), rel=1e-12)
+    times = small.times(profile)
+    found = times.observed.usage
+    assert found.bytes["dram"].sum() == pytest.approx(times.demands.moved.sum(), rel=1e-12)
     assert (found.bytes["dram"] <= 10 * found.slice_cycles * (1 + 1e-9)).all()
     assert set(found.bytes) == {"dram", "nram"}
     assert (found.bytes["nram"] <= 80 * found.slice_cycles * (1 + 1e-9)).all()
@@ -69,10 +69,10 @@ def test_the_roof_is_the_dram_or_the_units_whichever_takes_longer() -> None:
     small = Small()
     small.call(CORE0, NRAM0, (small.load(IODMA0, NRAM0),))
     profile = chip()
-    timeline = small.timeline(profile)
-    whole, (group,) = roofline_of(timeline, profile)
+    times = small.times(profile)
+    whole, (group,) = roofline_of(times.time, profile)
     assert whole.bounds == {"dram": SIZE / 64, "array": 0.0, "vector": SIZE / 4 / (2 * LANES)}
-    assert (whole.operations, whole.dram_bytes, whole.cycles) == (SIZE / 4, SIZE, timeline.cycles)
+    assert (whole.operations, whole.dram_bytes, whole.cycles) == (SIZE / 4, SIZE, times.cycles)
     assert (group.name, group.bounds, group.cycles) == ("g", whole.bounds, whole.cycles)
 
 
@@ -89,7 +89,7 @@ def test_products_on_the_vector_lanes_are_bounded_by_these() -> None:
     operands = (*enumerate(bound), (OUTPUT, result))
     small.builder.call(CORE0, table, result.box, operands, waits=())
     profile = chip()
-    whole, _ = roofline_of(small.timeline(profile), profile)
+    whole, _ = roofline_of(small.times(profile).time, profile)
     assert whole.macs == 128 * 9
     assert whole.bounds["array"] == 0
     assert whole.bounds["vector"] >= 2 * 9 * 128 / (2 * LANES)
@@ -109,6 +109,6 @@ def test_bytes_of_moves_shorter_than_a_tick_are_all_counted() -> None:
     assert engines.iodma is not None
     fast = msgspec.structs.replace(engines, iodma=msgspec.structs.replace(engines.iodma, bytes_per_cycle=1e9))
     profile = msgspec.structs.replace(chip(dram=1e9, startup=False), engines=fast)
-    timeline = timeline_of(program, profile)
-    assert (timeline.ends - timeline.begins).tolist() == [10**9 * TICKS_PER_CYCLE, *[1] * 40]
-    assert usage_of(timeline, profile).bytes["dram"].sum() == 20 * (1 + 2)
+    times = times_of(program, profile)
+    assert (times.ends - times.begins).tolist() == [10**9 * TICKS_PER_CYCLE, *[1] * 40]
+    assert times.observed.usage.bytes["dram"].sum() == 20 * (1 + 2)

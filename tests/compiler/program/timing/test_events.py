@@ -12,7 +12,6 @@ from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
 from compiler.program.program import OUTPUT, Opcode, Role
 from compiler.program.timing.ticks import TICKS_PER_CYCLE, Ints
-from compiler.program.timing.timeline import Timeline, timeline_of
 from tests.compiler.program.builder import (
     BUS,
     CORE0,
@@ -27,6 +26,7 @@ from tests.compiler.program.builder import (
     Bound,
     Builder,
 )
+from tests.compiler.program.timing.command_times import CommandTimes, times_of
 from tests.profiles import profile_values
 
 # Cycles and bytes of the cases below: a transfer of SIZE takes LONG at the rate of a core's DRAM engine.
@@ -73,9 +73,9 @@ class Small:
         bound = Bound(place=place, address=0, box=((0, elements),))
         return self.builder.call(queue, self.table, ((0, elements),), ((0, bound), (OUTPUT, bound)), waits=waits)
 
-    def timeline(self, profile: Profile) -> Timeline:
+    def times(self, profile: Profile) -> CommandTimes:
         """Its times."""
-        return timeline_of(self.builder.build(), profile)
+        return times_of(self.builder.build(), profile)
 
 
 def cycles(ticks: Ints) -> list[float]:
@@ -88,7 +88,7 @@ def test_a_load_then_a_call_then_a_store() -> None:
     """Start-up and bytes of the load, the call's elements by lanes, start-up and bytes of the store."""
     small = Small()
     small.store(IODMA0, NRAM0, (small.call(CORE0, NRAM0, (small.load(IODMA0, NRAM0),)),))
-    found = small.timeline(chip())
+    found = small.times(chip())
     called = DRAM_STARTUP + LONG + SIZE // 4 // LANES
     assert cycles(found.begins) == [DRAM_STARTUP, DRAM_STARTUP + LONG, called + DRAM_STARTUP]
     assert cycles(found.ends) == [DRAM_STARTUP + LONG, called, called + DRAM_STARTUP + LONG]
@@ -104,7 +104,7 @@ def test_double_buffering_hides_all_loads_but_the_first() -> None:
         # a buffer is free when the call before the last one has ended
         load = small.load(IODMA0, NRAM0, at=tile % 2 * SIZE, waits=tuple(calls[-2:-1]))
         calls.append(small.call(CORE0, NRAM0, (load,), elements=LONG * LANES))
-    found = small.timeline(chip(startup=False))
+    found = small.times(chip(startup=False))
     assert found.cycles == (tiles + 1) * LONG
 
 
@@ -113,7 +113,7 @@ def test_an_engine_prepares_the_next_transfer_while_it_moves_one() -> None:
     small = Small()
     for part in range(3):
         small.load(IODMA0, NRAM0, at=part * SIZE)
-    assert small.timeline(chip()).cycles == DRAM_STARTUP + 3 * LONG
+    assert small.times(chip()).cycles == DRAM_STARTUP + 3 * LONG
 
 
 def test_short_transfers_cost_their_start_up() -> None:
@@ -121,7 +121,7 @@ def test_short_transfers_cost_their_start_up() -> None:
     small = Small()
     for part in range(4):
         small.load(IODMA0, NRAM0, at=part * 8, size=8)
-    assert small.timeline(chip()).cycles == 4 * DRAM_STARTUP + 1
+    assert small.times(chip()).cycles == 4 * DRAM_STARTUP + 1
 
 
 def test_two_cores_share_the_dram() -> None:
@@ -129,11 +129,11 @@ def test_two_cores_share_the_dram() -> None:
     small = Small()
     small.load(IODMA0, NRAM0)
     small.load(IODMA1, NRAM1, size=SIZE // 2)
-    found = small.timeline(chip(dram=RATE, startup=False))
+    found = small.times(chip(dram=RATE, startup=False))
     assert cycles(found.ends) == [150, 100]
-    assert cycles(small.timeline(chip(dram=2 * RATE, startup=False)).ends) == [100, 50]
+    assert cycles(small.times(chip(dram=2 * RATE, startup=False)).ends) == [100, 50]
     # 12 bytes per cycle: 6 each, then 8 for the one that is left
-    ends = small.timeline(chip(dram=12, startup=False)).ends.tolist()
+    ends = small.times(chip(dram=12, startup=False)).ends.tolist()
     first = ceil(400 * TICKS_PER_CYCLE / 6)
     assert ends == [first + ceil((800 * TICKS_PER_CYCLE - 6 * first) / 8), first]
 
@@ -146,9 +146,9 @@ def test_what_is_short_ends_however_late_it_begins() -> None:
         small.load(IODMA0, NRAM0, size=1 + part % 3, waits=(late,))
         small.load(IODMA1, NRAM1, size=2, waits=(late,))
     program, profile = small.builder.build(), chip(dram=RATE - 1, startup=False)
-    early = timeline_of(program, profile)
+    early = times_of(program, profile)
     program.tables[0].entries["lengths"][0, 0] = LANES * 10**13
-    found = timeline_of(program, profile)
+    found = times_of(program, profile)
     assert found.ends[0] == 10**13 * TICKS_PER_CYCLE
     assert (found.ends - found.ends[0]).tolist() == (early.ends - early.ends[0]).tolist()
 
@@ -162,7 +162,7 @@ def test_a_broadcast_takes_half_as_long_as_two_transfers(also: bool, cycles: int
     else:
         for place in (NRAM0, NRAM1):
             small.builder.transfer(Opcode.MOVE, BUS, (SRAM, 0), (place, 0), SIZE, waits=())
-    assert small.timeline(chip()).cycles == cycles
+    assert small.times(chip()).cycles == cycles
 
 
 def test_a_call_waits_for_what_another_core_sends() -> None:
@@ -172,7 +172,7 @@ def test_a_call_waits_for_what_another_core_sends() -> None:
     sent = small.builder.transfer(Opcode.EXCHANGE, LINK0, (NRAM0, 0), (NRAM1, 0), SIZE, waits=(first,))
     alone = small.call(CORE1, NRAM1, (), elements=40)
     stalled = small.call(CORE1, NRAM1, (sent,), elements=40)
-    found = small.timeline(chip())
+    found = small.times(chip())
     assert cycles(found.ends[[alone, sent]]) == [10, 100 + 3 + SIZE / 4]
     assert found.begins[stalled] == found.ends[sent]
     assert found.last[stalled] == sent
@@ -186,8 +186,8 @@ def test_ports_of_a_memory_are_shared_by_calls_and_transfers() -> None:
     both.load(IODMA0, NRAM0, at=1600)
     # 400 elements of 4 bytes, read and written: 3,200 bytes at 16 per cycle
     profile = chip(startup=False, bytes_per_cycle=16, ports="shared")
-    assert alone.timeline(profile).cycles == 200
-    found = both.timeline(profile)
+    assert alone.times(profile).cycles == 200
+    found = both.times(profile)
     assert found.cycles == (3200 + SIZE) / 16
 
 
@@ -201,7 +201,7 @@ def test_nothing_ends_before_it_begins_and_rates_are_never_exceeded() -> None:
         number = len(small.builder.commands)
         waits = tuple(sorted({int(random.integers(number))})) if number and random.random() < 0.5 else ()
         small.load(queues[engine], (NRAM0, NRAM1)[engine], size=size, waits=waits)
-    found = small.timeline(chip(dram=10))
+    found = small.times(chip(dram=10))
     moved = found.demands.moved
     assert (found.ends >= found.begins).all()
     assert (found.begins >= found.issues + DRAM_STARTUP * TICKS_PER_CYCLE).all()

@@ -1,0 +1,132 @@
+"""Some of a group's commands, as they are asked for: which step they are of, on which engine, in which iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from compiler.program.steps.action import Action, Steps
+from compiler.program.timing.ticks import Ints
+
+# Bits of the numbers of steps and engines in a node's code.
+_BITS: Final = 20
+_MASK: Final = (1 << _BITS) - 1
+
+
+class Node(NamedTuple):
+    """A step of a group on one engine."""
+
+    group: int
+    step: int
+    queue: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Nodes:
+    """The nodes of a segment, ascending by group, step and engine, as numbers of three parts."""
+
+    codes: Ints
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[int, Ints, Ints]]) -> Nodes:
+        """The nodes of these groups, steps and engines."""
+        codes = [group << 2 * _BITS | steps << _BITS | queues for group, steps, queues in parts]
+        return cls(codes=np.unique(np.concatenate(codes)).astype(np.int64))
+
+    @property
+    def groups(self) -> Ints:
+        """By node its group."""
+        return self.codes >> 2 * _BITS
+
+    @property
+    def steps(self) -> Ints:
+        """By node its step."""
+        return self.codes >> _BITS & _MASK
+
+    @property
+    def queues(self) -> Ints:
+        """By node its engine."""
+        return self.codes & _MASK
+
+    def numbers(self, group: int, steps: Ints, queues: Ints) -> Ints:
+        """The numbers of nodes that are there."""
+        found: Ints = np.searchsorted(self.codes, group << 2 * _BITS | steps << _BITS | queues).astype(np.int64)
+        return found
+
+    def slice(self, group: int) -> slice:
+        """The numbers of a group's nodes."""
+        begin, end = np.searchsorted(self.codes, [group << 2 * _BITS, group + 1 << 2 * _BITS]).tolist()
+        return slice(begin, end)
+
+    def named(self) -> list[Node]:
+        """All of them by name."""
+        return [Node(*its) for its in zip(self.groups.tolist(), self.steps.tolist(), self.queues.tolist(), strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Commands:
+    """Commands of some iterations, in order of iterations and steps; iteration -1: what is done once.
+
+    `ranks`: the number of each among what its engine does for its step in that iteration.
+    """
+
+    actions: Sequence[Action]
+    steps: Ints
+    queues: Ints
+    iterations: Ints
+    ranks: Ints
+
+
+def commands_of(steps: Steps, places: Iterable[tuple[int, int]]) -> Commands:
+    """The commands of these iterations and steps."""
+    actions: list[Action] = []
+    sizes, numbers = [], []
+    for place in places:
+        iteration, step = place
+        its = steps.at(step, iteration)
+        actions += its
+        sizes.append(len(its))
+        numbers.append(place)
+    iterations, its_steps = np.repeat(np.array(numbers, dtype=np.int64).reshape(-1, 2), sizes, axis=0).T.copy()
+    queues = np.fromiter((action.key.queue for action in actions), dtype=np.int64, count=len(actions))
+    parts = np.repeat(np.arange(len(sizes)), sizes)
+    ranks = ranks_of(parts * (int(queues.max(initial=0)) + 1) + queues)
+    return Commands(actions=actions, steps=its_steps, queues=queues, iterations=iterations, ranks=ranks)
+
+
+def first_iterations(steps: Steps, commands_min: int, iterations_min: int) -> tuple[Commands, bool]:
+    """The commands of a group's first iterations, and whether these are all.
+
+    They end with the first iteration after which there have been at least so many commands and iterations.
+    """
+    places: list[tuple[int, int]] = []
+    count, iteration = 0, -1
+    while iteration < steps.iterations and (iteration < iterations_min or count < commands_min):
+        for step, is_once in enumerate(steps.once):
+            if is_once == (iteration < 0):
+                found = len(steps.at(step, iteration))
+                if found:
+                    places.append((iteration, step))
+                    count += found
+        iteration += 1
+    return commands_of(steps, places), iteration == steps.iterations
+
+
+def ranks_of(keys: Ints) -> Ints:
+    """The number of each key among those before it that are equal."""
+    order = np.argsort(keys, kind="stable")
+    sorted_keys = keys[order]
+    is_first = np.append(True, sorted_keys[1:] != sorted_keys[:-1])[: len(keys)]
+    places = np.arange(len(keys))
+    found = np.empty(len(keys), dtype=np.int64)
+    found[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return found
+
+
+def spread(sizes: Ints) -> tuple[Ints, Ints]:
+    """Of so many rows by owner each one's owner, and its number among the owner's."""
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    return owners, np.arange(len(owners)) - (np.cumsum(sizes) - sizes)[owners]
