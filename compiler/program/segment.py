@@ -23,7 +23,7 @@ class PlannedGroup:
     tiling: Tiling
 
 
-def lowering_of(context: Context, group: TiledGroup, steps: Mapping[int, int], _before: object = None) -> GroupLowering:
+def lowering_of(context: Context, group: TiledGroup, steps: Mapping[int, int]) -> GroupLowering:
     """The lowering of a group, by how its chip and its tiling have it worked on; arguments as `GroupLowering` has."""
     kind: type[GroupLowering] = FlatLowering
     if group.profile.sram is not None:

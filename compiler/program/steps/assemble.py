@@ -10,6 +10,7 @@ import numpy as np
 
 from compiler.program.loops.loops import SPACE, STATEMENT, Loops
 from compiler.program.program import Rows
+from compiler.program.steps.commands import slots_of
 from compiler.program.steps.loop_rows import Lists, LoopRows, padded, strides_of
 from compiler.program.steps.rows import CommandRows, joined
 from compiler.program.timing.ticks import Ints
@@ -32,6 +33,11 @@ class GroupStatements:
     ranks: Ints
     iterations: int
     is_listed: bool
+
+    @property
+    def slots(self) -> Ints:
+        """As those of commands."""
+        return slots_of(self.kinds, self.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,12 +8,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from compiler.program.steps.action import Action, Steps
+from compiler.program.steps.action import Action, Call, Copy, Numbers, Steps
 from compiler.program.timing.ticks import Ints
 
 # Bits of the numbers of steps and engines in a node's code.
 _BITS: Final = 20
 _MASK: Final = (1 << _BITS) - 1
+# Both ends of what is equal, as `np.searchsorted` is asked for them.
+SIDES: Final = ("left", "right")
+SLOTS: Final = 1 << 2 * _BITS
 
 
 class Node(NamedTuple):
@@ -66,6 +69,25 @@ class Nodes:
         return [Node(*its) for its in zip(self.groups.tolist(), self.steps.tolist(), self.queues.tolist(), strict=True)]
 
 
+class Kinds:
+    """The different keys of a segment's commands, numbered as they come, each with the numbers that it came with."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Copy | Call, int] = {}
+        self.first: list[tuple[Copy | Call, Numbers]] = []
+
+    def of(self, its: Iterable[tuple[Copy | Call, Numbers]]) -> Ints:
+        """The kind of each of these."""
+        numbers, first, found = self._numbers, self.first, []
+        for key, values in its:
+            kind = numbers.get(key)
+            if kind is None:
+                kind = numbers[key] = len(first)
+                first.append((key, values))
+            found.append(kind)
+        return np.array(found, dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Commands:
     """Commands of some iterations, in order of iterations and steps; iteration -1: what is done once.
@@ -74,13 +96,24 @@ class Commands:
     """
 
     actions: Sequence[Action]
+    kinds: Ints
     steps: Ints
     queues: Ints
     iterations: Ints
     ranks: Ints
 
+    @property
+    def slots(self) -> Ints:
+        """What tells a command of a node and iteration from others: its kind and its number."""
+        return slots_of(self.kinds, self.ranks)
 
-def commands_of(steps: Steps, places: Iterable[tuple[int, int]]) -> Commands:
+
+def slots_of(kinds: Ints, ranks: Ints) -> Ints:
+    """Kinds and numbers of commands, each pair as one number, below `SLOTS`."""
+    return kinds << _BITS | ranks
+
+
+def commands_of(steps: Steps, kinds: Kinds, places: Iterable[tuple[int, int]]) -> Commands:
     """The commands of these iterations and steps."""
     actions: list[Action] = []
     sizes, numbers = [], []
@@ -94,10 +127,17 @@ def commands_of(steps: Steps, places: Iterable[tuple[int, int]]) -> Commands:
     queues = np.fromiter((action.key.queue for action in actions), dtype=np.int64, count=len(actions))
     parts = np.repeat(np.arange(len(sizes)), sizes)
     ranks = ranks_of(parts * (int(queues.max(initial=0)) + 1) + queues)
-    return Commands(actions=actions, steps=its_steps, queues=queues, iterations=iterations, ranks=ranks)
+    return Commands(
+        actions=actions,
+        kinds=kinds.of((action.key, action.numbers) for action in actions),
+        steps=its_steps,
+        queues=queues,
+        iterations=iterations,
+        ranks=ranks,
+    )
 
 
-def first_iterations(steps: Steps, commands_min: int, iterations_min: int) -> tuple[Commands, bool]:
+def first_iterations(steps: Steps, kinds: Kinds, commands_min: int, iterations_min: int) -> tuple[Commands, bool]:
     """The commands of a group's first iterations, and whether these are all.
 
     They end with the first iteration after which there have been at least so many commands and iterations.
@@ -112,7 +152,7 @@ def first_iterations(steps: Steps, commands_min: int, iterations_min: int) -> tu
                     places.append((iteration, step))
                     count += found
         iteration += 1
-    return commands_of(steps, places), iteration == steps.iterations
+    return commands_of(steps, kinds, places), iteration == steps.iterations
 
 
 def ranks_of(keys: Ints) -> Ints:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from compiler.machine_code import compiled
 from compiler.program.iteration import PERIOD_MAX
 from compiler.program.steps.action import Call, Copy, Numbers, touches_of
 from compiler.program.steps.cells import Cells
-from compiler.program.steps.commands import Commands, Node, Nodes, commands_of, spread
+from compiler.program.steps.commands import SIDES, Commands, Kinds, Node, Nodes, commands_of, spread
 from compiler.program.timing.ticks import Ints
 
 # How many values of a run are walked through at its begin (a period, and all uses of two buffers), and at its end.
@@ -31,7 +31,31 @@ _NOBODY: Final = -1
 _DRAM: Final = 0
 # Dimensions of what one command touches.
 _DIMS: Final = 6
-_SIDES: Final = ("left", "right")
+
+
+class Pairs(NamedTuple):
+    """What comes before what: what node `after` does in a slot (`Commands.slots`), behind what node `before` does in
+    one of its own, `distances` iterations earlier.
+
+    Of a group before the distance is counted from its last iteration, and of what is done once it is 0.
+    """
+
+    before: Ints
+    after: Ints
+    slots_before: Ints
+    slots_after: Ints
+    distances: Ints
+
+    def chosen(self, which: Any) -> Pairs:
+        """Some of the pairs."""
+        return Pairs(*(column[which] for column in self))
+
+    def of_nodes(self) -> Pairs:
+        """Of each pair of nodes the one with the least distance."""
+        order = np.lexsort((self.distances, self.before, self.after))
+        one, other = self.before[order], self.after[order]
+        is_new = np.append(True, (one[1:] != one[:-1]) | (other[1:] != other[:-1]))[: len(order)]
+        return self.chosen(order[is_new])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,10 +63,8 @@ class Conflicts:
     """What commands of a segment's groups wait for.
 
     `commands`: of each group those that were walked through, `firsts` the number of each one's first, `node_of` by
-    command its node. Command `after[i]` comes behind command `before[i]`, which is of another node. In pairs of nodes
-    (`pairs_before`, `pairs_after`) the second one does its part of a tile behind what the first one did `distances`
-    iterations before; of a group before that is counted from its last iteration, and of what is done once it is 0.
-    `writers`, `readers`: nodes of two groups, of which the second reads in DRAM what the first has written.
+    command its node. Command `after[i]` comes behind command `before[i]`, which is of another node. `pairs`: the same
+    of nodes. `writers`, `readers`: nodes of two groups, of which the second reads in DRAM what the first has written.
     """
 
     nodes: Nodes
@@ -51,9 +73,7 @@ class Conflicts:
     node_of: Ints
     before: Ints
     after: Ints
-    pairs_before: Ints
-    pairs_after: Ints
-    distances: Ints
+    pairs: Pairs
     writers: Ints
     readers: Ints
 
@@ -67,13 +87,14 @@ class Conflicts:
         """The distances by pairs of nodes; 0 of what goes through the DRAM."""
         names = self.nodes.named()
         found = {(names[one], names[other]): 0 for one, other in zip(self.writers, self.readers, strict=True)}
-        columns = (self.pairs_before.tolist(), self.pairs_after.tolist(), self.distances.tolist())
+        pairs = self.pairs.of_nodes()
+        columns = (pairs.before.tolist(), pairs.after.tolist(), pairs.distances.tolist())
         for one, other, gap in zip(*columns, strict=True):
             found.setdefault((names[one], names[other]), gap)
         return found
 
 
-def walked(cells: Cells) -> Commands:
+def walked(cells: Cells, kinds: Kinds) -> Commands:
     """The commands that are walked through, in order: where counters of any step are at ends of runs."""
     found: set[int] = set()
     steps = cells.steps
@@ -84,7 +105,7 @@ def walked(cells: Cells) -> Commands:
                 kept = ({*run.values[:_AT_BEGIN], *run.values[-_AT_END:]} for run in runs)
                 found |= {space.iteration(counters) for counters in product(*kept)}
     once = [(-1, step) for step, is_once in enumerate(steps.once) if is_once]
-    return commands_of(steps, [*once, *((iteration, step) for iteration in sorted(found) for step in looping)])
+    return commands_of(steps, kinds, [*once, *((iteration, step) for iteration in sorted(found) for step in looping)])
 
 
 def conflicts_of(
@@ -103,17 +124,17 @@ def conflicts_of(
     in_dram = touches["place"] == _DRAM
     writers, readers = _through_dram(touches[in_dram], node_of, nodes.groups, regions)
     before, after = _meetings(touches[~in_dram], node_of)
-    # of pairs of nodes the least distance
     gaps = numbers[after] - numbers[before]
     lasts = np.array(iterations, dtype=np.int64)[group_of] - 1 - numbers
     apart = group_of[after] != group_of[before]
     gaps[apart] = lasts[before[apart]]
     gaps[numbers[before] < 0] = 0
-    pairs = node_of[after] * len(nodes.codes) + node_of[before]
-    order = np.lexsort((gaps, pairs))
-    pairs, gaps = pairs[order], gaps[order]
-    is_least = np.append(True, pairs[1:] != pairs[:-1])[: len(pairs)]
-    pairs_after, pairs_before = np.divmod(pairs[is_least], max(1, len(nodes.codes)))
+    slots = np.concatenate([its.slots for its in groups])
+    columns = (gaps, slots[before], slots[after], node_of[after] * len(nodes.codes) + node_of[before])
+    order = np.lexsort(columns)
+    is_new = np.any([np.diff(column[order], prepend=-1) != 0 for column in columns[1:]], axis=0)
+    its = order[is_new]
+    pairs = Pairs(node_of[before[its]], node_of[after[its]], slots[before[its]], slots[after[its]], gaps[its])
     return Conflicts(
         nodes=nodes,
         commands=groups,
@@ -121,9 +142,7 @@ def conflicts_of(
         node_of=node_of,
         before=before,
         after=after,
-        pairs_before=pairs_before,
-        pairs_after=pairs_after,
-        distances=gaps[is_least],
+        pairs=pairs,
         writers=writers,
         readers=readers,
     )
@@ -140,7 +159,7 @@ def _through_dram(touches: Any, node_of: Ints, groups: Ints, regions: Sequence[t
     writes = touches["is_write"] != 0
     writers, readers = np.unique(keys[writes]), np.unique(keys[~writes])
     # of one region all pairs
-    low, high = (np.searchsorted(writers // len(groups), readers // len(groups), side=side) for side in _SIDES)
+    low, high = (np.searchsorted(writers // len(groups), readers // len(groups), side=side) for side in SIDES)
     owners, numbers = spread(high - low)
     one, other = writers[low[owners] + numbers] % len(groups), readers[owners] % len(groups)
     pairs = np.unique((other * len(groups) + one)[groups[one] < groups[other]])

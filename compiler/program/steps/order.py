@@ -13,20 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.machine_code import compiled
+from compiler.program.steps.conflicts import Pairs
 from compiler.program.timing.ticks import Flags, Ints
 
 # By how much of an iteration a node has to stand behind another one that it waits for in the same tile.
 _BEHIND: Final = 1e-6
 
 Phases = NDArray[np.float64]
-
-
-class Pairs(NamedTuple):
-    """Pairs of a group's nodes: which comes `before` which comes `after`, so many iterations later."""
-
-    before: Ints
-    after: Ints
-    distances: Ints
 
 
 class Turns(NamedTuple):
@@ -39,10 +32,9 @@ class Turns(NamedTuple):
 def turns_of(steps: Ints, once: Flags, pairs: Pairs, phases: Phases) -> Turns:
     """The order of a group whose nodes have these phases.
 
-    By node: its step, and whether it is done once before all tiles.
+    By node: its step, and whether it is done once before all tiles. `pairs`: one of each two nodes.
     """
-    kept = (pairs.before != pairs.after) & ~once[pairs.before] & ~once[pairs.after]
-    before, after, distances = (column[kept] for column in pairs)
+    before, after, _, _, distances = pairs.chosen(~once[pairs.before] & ~once[pairs.after])
     # commands of one step and one tile may share a phase: they stand in the order of the step
     gaps = np.where((distances > 0) | (steps[before] != steps[after]), _BEHIND, 0.0)
     found = phases + steps * _BEHIND

@@ -9,40 +9,35 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.program.program import Program, Rows
-from compiler.program.steps.commands import Commands
+from compiler.program.steps.commands import SIDES, SLOTS, Commands, spread
+from compiler.program.steps.conflicts import Pairs
 from compiler.program.steps.order import Phases
 from compiler.program.timing.demands import Demands
 from compiler.program.timing.ticks import Ints
 from compiler.program.timing.timeline import timeline_under, to_the_end
 
 
-def waits_of(commands: Commands, nodes: Ints, before: Ints, after: Ints, distances: Ints) -> tuple[Rows, Rows]:
-    """What each of a group's commands waits for, as offsets and numbers of commands.
-
-    `nodes`: by command. Of pairs of nodes: what comes `before`, what comes `after`, iterations between.
-    """
-    count = len(nodes)
-    # the commands of each node stand together, in order
-    order = np.argsort(nodes, kind="stable")
-    span = int(commands.iterations.max(initial=0)) + 2
-    rounds = (nodes * span + commands.iterations + 1)[order]
-    places = nodes[order] * count + order
-    starts = np.searchsorted(nodes[order], np.arange(int(max(nodes.max(initial=0), before.max(initial=0))) + 2))
-    # by pair all commands of the second node
-    at = starts[np.minimum(after, len(starts) - 2)]
-    sizes = starts[np.minimum(after, len(starts) - 2) + 1] - at
-    sizes[(before == after) | (after > len(starts) - 2)] = 0
-    pairs = np.repeat(np.arange(len(before)), sizes)
-    its = order[np.arange(len(pairs)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(at, sizes)]
-    one, gaps = before[pairs], distances[pairs]
-    firsts = rounds[np.minimum(starts[one], count - 1)]
-    is_once = firsts == one * span
-    wanted = commands.iterations[its] + 1 - np.where(is_once, 0, gaps)
-    past = np.searchsorted(rounds, one * span + np.maximum(wanted, -1), side="right")
+def waits_of(commands: Commands, nodes: Ints, pairs: Pairs) -> tuple[Rows, Rows]:
+    """What each of a group's commands waits for, as offsets and numbers of commands; `nodes`: by command."""
+    count, span = len(nodes), int(commands.iterations.max(initial=0)) + 2
+    # the commands of each slot stand together, in order
+    slots = nodes * SLOTS + commands.slots
+    order = np.argsort(slots, kind="stable")
+    slots = slots[order]
+    low, high = (np.searchsorted(slots, pairs.after * SLOTS + pairs.slots_after, side=side) for side in SIDES)
+    one, end = (np.searchsorted(slots, pairs.before * SLOTS + pairs.slots_before, side=side) for side in SIDES)
+    # by pair all commands of the second slot
+    owners, numbers = spread(np.where(end > one, high - low, 0))
+    its, one = order[low[owners] + numbers], one[owners]
+    numbers = np.cumsum(np.diff(slots, prepend=-1) != 0)
+    wanted = commands.iterations[its] - pairs.distances[owners]
+    wanted[commands.iterations[order[one]] < 0] = -1
+    rounds = numbers * span + commands.iterations[order] + 1
+    past = np.searchsorted(rounds, numbers[one] * span + np.maximum(wanted, -2) + 1, side="right")
     # of its own step only what stands before it
-    past = np.minimum(past, np.searchsorted(places, one * count + its)) - starts[one]
+    past = np.minimum(past, np.searchsorted(numbers * count + order, numbers[one] * count + its)) - one
     known = past > 0
-    keys = np.unique(its[known] * count + order[(starts[one] + past - 1)[known]])
+    keys = np.unique(its[known] * count + order[(one + past - 1)[known]])
     offsets = np.zeros(count + 1, dtype=np.int32)
     np.cumsum(np.bincount(keys // max(1, count), minlength=count), out=offsets[1:])
     waits: Rows = (keys % max(1, count)).astype(np.int32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,25 +45,6 @@ def joined(parts: Sequence[CommandRows]) -> CommandRows:
     commands["call"] = np.where(calling, np.cumsum(calling) - 1, -1)
     calls["first"] = np.cumsum(calls["count"]) - calls["count"]
     return CommandRows(commands=commands, calls=calls, bindings=bindings)
-
-
-class Kinds:
-    """The different keys of a segment's commands, numbered as they come, each with the numbers that it came with."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Copy | Call, int] = {}
-        self.first: list[tuple[Copy | Call, Numbers]] = []
-
-    def of(self, its: Iterable[tuple[Copy | Call, Numbers]]) -> Ints:
-        """The kind of each of these."""
-        numbers, first, found = self._numbers, self.first, []
-        for key, values in its:
-            kind = numbers.get(key)
-            if kind is None:
-                kind = numbers[key] = len(first)
-                first.append((key, values))
-            found.append(kind)
-        return np.array(found, dtype=np.int64)
 
 
 def rows_of(kinds: Sequence[Copy | Call], kind_of: Ints, numbers: Sequence[Numbers], entry_of: EntryOf) -> CommandRows:

@@ -20,18 +20,18 @@ from compiler.program.residents import place_residents, resident_parts
 from compiler.program.segment import PlannedGroup, lowering_of
 from compiler.program.steps.action import Numbers, Steps
 from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits, assemble, loops_of
-from compiler.program.steps.commands import Commands, Nodes, first_iterations
-from compiler.program.steps.conflicts import Conflicts, conflicts_of, walked
+from compiler.program.steps.commands import Commands, Kinds, Nodes, first_iterations
+from compiler.program.steps.conflicts import Conflicts, Pairs, conflicts_of, walked
 from compiler.program.steps.equal_groups import EqualGroups, SegmentGroup, Setting
 from compiler.program.steps.group_steps import GroupSteps, recorder_of
 from compiler.program.steps.loop_rows import loop_rows_of, single_rows
-from compiler.program.steps.order import Pairs, Phases, turns_of
+from compiler.program.steps.order import Phases, turns_of
 from compiler.program.steps.phases import phases_of, waits_of
-from compiler.program.steps.rows import CommandRows, Kinds, rows_of
+from compiler.program.steps.rows import CommandRows, rows_of
 from compiler.program.steps.statements import Statement
 from compiler.program.steps.waits import (
     NoCommonOrderError,
-    inside_of,
+    levels_of,
     ordered_by,
     waits_before,
     waits_inside,
@@ -43,7 +43,7 @@ from compiler.program.timing.ticks import Flags, Ints
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 
-# Groups of at most so many commands are listed one by one: the fixed order of a loop costs most where it is short.
+# Groups of at most so many commands are listed one by one: where a loop is short its fixed order costs most.
 LISTED_MAX: Final = 4096
 # The simulation that finds phases ends with the first iteration after which it has had so many commands and iterations.
 _COMMANDS_MIN: Final = 4096
@@ -110,7 +110,7 @@ class SegmentSteps:
             found = equals.like(setting, planned.tiling, resident_bytes)
             if found is None:
                 group = group_of(GroupGeometry(facts, planned.ops), beside, planned.tiling)
-                its = GroupSteps(lowering_of(context, group, numbers, {}), recorder)
+                its = GroupSteps(lowering_of(context, group, numbers), recorder)
                 found = equals.enter(setting, planned.tiling, resident_bytes, its)
             self.groups.append(found)
 
@@ -122,11 +122,13 @@ class SegmentSteps:
         limits = [listed_max] * len(self.groups)
         while True:
             try:
-                return self._lowered([_found(group, limit) for group, limit in zip(self.groups, limits, strict=True)])
+                return self._lowered(limits)
             except NoCommonOrderError as error:
                 limits[error.group] = _ALL
 
-    def _lowered(self, found: Sequence[_Found]) -> LoopedProgram:
+    def _lowered(self, limits: Sequence[int]) -> LoopedProgram:
+        kinds = Kinds()
+        found = [_found(group, kinds, limit) for group, limit in zip(self.groups, limits, strict=True)]
         regions = [
             (region.address, region.address + region.size_bytes)
             for region in self._context.region_list
@@ -135,15 +137,13 @@ class SegmentSteps:
         nodes = Nodes.of((number, *columns) for number, its in enumerate(found) for columns in _columns_of(its))
         iterations = [group.steps.iterations for group in self.groups]
         conflicts = conflicts_of(nodes, [its.walked for its in found], iterations, regions)
-        kinds = Kinds()
         groups = [self._statements(number, its, nodes, kinds) for number, its in enumerate(found)]
-        first = [kinds.of((action.key, action.numbers) for action in its.first.actions) for its in found]
         program = self._program(self._rows(kinds, np.arange(len(kinds.first)), [its for _, its in kinds.first]))
         orders = _Orders(program, demands_of(program, self._profile), conflicts)
         ordered, waits = [], []
         begin = 0
-        for its, group, its_first in zip(found, groups, first, strict=True):
-            chosen, inside = orders.listed(group, its) if group.is_listed else orders.looped(group, its, its_first)
+        for its, group in zip(found, groups, strict=True):
+            chosen, inside = orders.listed(group, its) if group.is_listed else orders.looped(group, its)
             ordered.append(chosen)
             waits.append(Waits(inside.owners + begin, inside.names + begin, inside.distances))
             begin += len(group.kinds)
@@ -156,18 +156,19 @@ class SegmentSteps:
         """A group's statements as rows."""
         commands, statements = found.first, found.statements
         if statements is None:
-            its = [(action.key, action.numbers) for action in commands.actions]
-            steps, queues, ranks, loops = commands.steps, commands.queues, commands.ranks, single_rows(len(its))
+            numbers = [action.numbers for action in commands.actions]
+            kind_of, loops = commands.kinds, single_rows(len(numbers))
+            steps, queues, ranks = commands.steps, commands.queues, commands.ranks
         else:
-            its = [(statement.key, statement.base) for statement in statements]
+            numbers = [statement.base for statement in statements]
+            kind_of = kinds.of((statement.key, statement.base) for statement in statements)
             steps = np.array([statement.step for statement in statements], dtype=np.int64)
             queues = np.array([statement.queue for statement in statements], dtype=np.int64)
             ranks = np.array([statement.place for statement in statements], dtype=np.int64)
             loops = loop_rows_of(statements)
-        kind_of = kinds.of(its)
         return GroupStatements(
             number=number,
-            rows=self._rows(kinds, kind_of, [numbers for _, numbers in its]),
+            rows=self._rows(kinds, kind_of, numbers),
             kinds=kind_of,
             loops=loops,
             nodes=nodes.numbers(number, steps, queues),
@@ -204,12 +205,13 @@ class SegmentSteps:
         )
 
 
-def _found(group: SegmentGroup, listed_max: int) -> _Found:
-    first, is_all = first_iterations(group.steps, max(_COMMANDS_MIN, listed_max + 1), _ITERATIONS_MIN)
+def _found(group: SegmentGroup, kinds: Kinds, listed_max: int) -> _Found:
+    steps = group.steps
+    first, is_all = first_iterations(steps, kinds, max(_COMMANDS_MIN, listed_max + 1), _ITERATIONS_MIN)
     if is_all and len(first.actions) <= listed_max:
-        return _Found(group=group, steps=group.steps, first=first, walked=first, statements=None)
+        return _Found(group=group, steps=steps, first=first, walked=first, statements=None)
     statements = group.statements
-    return _Found(group=group, steps=group.steps, first=first, walked=walked(group.cells), statements=statements)
+    return _Found(group=group, steps=steps, first=first, walked=walked(group.cells, kinds), statements=statements)
 
 
 def _columns_of(found: _Found) -> Iterator[tuple[Ints, Ints]]:
@@ -254,8 +256,8 @@ class _Orders:
         order, _ = fastest(program, self.demands.ordered(group.kinds), steps)
         return order
 
-    def looped(self, group: GroupStatements, found: _Found, kinds: Ints) -> tuple[OrderedGroup, Waits]:
-        """A group in the fastest order of those that its nodes' phases give; `kinds`: of its first commands.
+    def looped(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, Waits]:
+        """A group in the fastest order of those that its nodes' phases give.
 
         Of a group that is like another one the phases are those that were chosen there.
         """
@@ -265,18 +267,18 @@ class _Orders:
         nodes, its = self.conflicts.nodes, self.conflicts.nodes.slice(group.number)
         steps = nodes.steps[its]
         once: Flags = np.array(found.steps.once, dtype=np.bool_)[steps]
-        pairs, inside = self._pairs(its), inside_of(group, self.conflicts)
+        pairs = self._pairs(its)
+        levels, of_nodes = levels_of(group, self.conflicts), pairs.of_nodes()
         best: tuple[int, Phases, OrderedGroup, Waits] | None = None
         known = set()
         chosen = found.group.known
-        for phases in self._phases(group.number, found, kinds, pairs) if chosen is None else [chosen]:
-            turns = turns_of(steps, once, pairs, phases)
-            ordered = ordered_by(group, inside, turns, its.start)
+        for phases in self._phases(group.number, found, pairs) if chosen is None else [chosen]:
+            ordered = ordered_by(group, levels, turns_of(steps, once, of_nodes, phases), its.start)
             key = ordered.order.tobytes() + ordered.stages.tobytes()
             if key in known:
                 continue
             known.add(key)
-            waits = waits_inside(ordered, inside, self.conflicts, pairs, its.start)
+            waits = waits_inside(ordered, pairs, its.start)
             if chosen is not None:
                 best = 0, phases, ordered, waits
                 break
@@ -293,17 +295,18 @@ class _Orders:
 
     def _pairs(self, its: slice) -> Pairs:
         """Pairs of the nodes of one group."""
-        conflicts = self.conflicts
-        mine = (conflicts.pairs_before >= its.start) & (conflicts.pairs_after < its.stop)
-        before, after = conflicts.pairs_before[mine] - its.start, conflicts.pairs_after[mine] - its.start
-        return Pairs(before, after, conflicts.distances[mine])
+        pairs = self.conflicts.pairs
+        found = pairs.chosen((pairs.before >= its.start) & (pairs.after < its.stop))
+        return found._replace(before=found.before - its.start, after=found.after - its.start)
 
-    def _phases(self, number: int, found: _Found, kinds: Ints, pairs: Pairs) -> Iterator[Phases]:
+    def _phases(self, number: int, found: _Found, pairs: Pairs) -> Iterator[Phases]:
         """Phases of a group's nodes: as its steps stand, and as engines come to them that take what is ready first."""
         its = self.conflicts.nodes.slice(number)
         yield np.zeros(its.stop - its.start)
         commands = found.first
         nodes = self.conflicts.nodes.numbers(number, commands.steps, commands.queues) - its.start
-        offsets, waits = waits_of(commands, nodes, *pairs)
-        program = replace(self.program, commands=self.program.commands[kinds], wait_offsets=offsets, waits=waits)
-        yield from phases_of(commands, nodes, program, self.demands.ordered(kinds), its.stop - its.start)
+        offsets, waits = waits_of(commands, nodes, pairs)
+        program = replace(
+            self.program, commands=self.program.commands[commands.kinds], wait_offsets=offsets, waits=waits
+        )
+        yield from phases_of(commands, nodes, program, self.demands.ordered(commands.kinds), its.stop - its.start)

@@ -6,15 +6,14 @@ Waits name statements by their places, in their group's order or in the program.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from compiler.errors import InternalError
 from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits, begin_of
-from compiler.program.steps.commands import Commands, spread
-from compiler.program.steps.conflicts import Conflicts
-from compiler.program.steps.order import Pairs, Turns
+from compiler.program.steps.commands import SIDES, SLOTS, Commands, spread
+from compiler.program.steps.conflicts import Conflicts, Pairs
+from compiler.program.steps.order import Turns
 from compiler.program.timing.ticks import Ints
 
 
@@ -26,42 +25,16 @@ class NoCommonOrderError(InternalError):
         self.group = group
 
 
-class Inside(NamedTuple):
-    """What waits inside one step and iteration.
-
-    `keys`, ascending, are of two nodes and of the number of a command of the second one among what its engine does for
-    its step; `needs`: the number of the last command of the first node that comes before it. `levels`: by statement how
-    many commands of its step come before it, one after another.
-    """
-
-    keys: Ints
-    needs: Ints
-    levels: Ints
-
-
-def inside_of(group: GroupStatements, conflicts: Conflicts) -> Inside:
-    """What waits inside one step and iteration of a group, as its commands show that were walked through."""
+def levels_of(group: GroupStatements, conflicts: Conflicts) -> Ints:
+    """By statement the most commands of its step and iteration that come before it, one after another."""
     commands = conflicts.commands[group.number]
     first, one, other = conflicts.of_group(group.number)
-    same = (commands.steps[one] == commands.steps[other]) & (commands.iterations[one] == commands.iterations[other])
-    one, other = one[same], other[same]
     nodes = conflicts.node_of[first : first + len(commands.actions)]
+    same = (commands.steps[one] == commands.steps[other]) & (commands.iterations[one] == commands.iterations[other])
     count = 1 + int(max(commands.ranks.max(initial=0), group.ranks.max(initial=0)))
-    keys = _key(nodes[one], nodes[other], commands.ranks[other], len(conflicts.nodes.codes), count)
-    order = np.lexsort((commands.ranks[one], keys))
-    is_last = np.append(keys[order][1:] != keys[order][:-1], True)[: len(order)]
-    keys, needs = keys[order][is_last], commands.ranks[one][order][is_last]
-    return Inside(keys, needs, _levels(group, nodes, commands, one, other, count))
-
-
-def _key(one: Ints, other: Ints, ranks: Ints, nodes: int, count: int) -> Ints:
-    return (one * nodes + other) * count + ranks
-
-
-def _levels(group: GroupStatements, nodes: Ints, commands: Commands, one: Ints, other: Ints, count: int) -> Ints:
-    """By statement the most commands of its step that come before it, one after another."""
-    its = np.unique(np.concatenate([nodes * count + commands.ranks, group.nodes * count + group.ranks]))
-    low, high = (np.searchsorted(its, (nodes * count + commands.ranks)[ends]) for ends in (one, other))
+    slots, mine = nodes * count + commands.ranks, group.nodes * count + group.ranks
+    its = np.unique(np.concatenate([slots, mine]))
+    low, high = np.searchsorted(its, slots[one[same]]), np.searchsorted(its, slots[other[same]])
     # an engine keeps its order, and what it does is numbered from 0
     follows = np.flatnonzero(its % count > 0)
     low, high = np.concatenate([low, follows - 1]), np.concatenate([high, follows])
@@ -70,64 +43,48 @@ def _levels(group: GroupStatements, nodes: Ints, commands: Commands, one: Ints, 
         found = levels.copy()
         np.maximum.at(found, high, levels[low] + 1)
         if (found == levels).all():
-            return levels[np.searchsorted(its, group.nodes * count + group.ranks)]
+            result: Ints = levels[np.searchsorted(its, mine)]
+            return result
         levels = found
     raise NoCommonOrderError(group.number)
 
 
-def ordered_by(group: GroupStatements, inside: Inside, turns: Turns, first_node: int) -> OrderedGroup:
+def ordered_by(group: GroupStatements, levels: Ints, turns: Turns, first_node: int) -> OrderedGroup:
     """The group's statements in the order of their nodes' turns; inside a step what comes before stands before."""
     nodes = group.nodes - first_node
-    order = np.lexsort((group.rows.commands["queue"], inside.levels, turns.places[nodes]))
+    order = np.lexsort((group.rows.commands["queue"], levels, turns.places[nodes]))
     return OrderedGroup(group=group, order=order, stages=turns.stages[nodes])
 
 
-def waits_inside(ordered: OrderedGroup, inside: Inside, conflicts: Conflicts, pairs: Pairs, first_node: int) -> Waits:
-    """What a group's statements wait for in the group: of each engine and kind of space the latest."""
+def waits_inside(ordered: OrderedGroup, pairs: Pairs, first_node: int) -> Waits:
+    """What a group's statements wait for in the group: of each engine and kind of space the latest.
+
+    `pairs`: of nodes, counted from the group's first.
+    """
     group, places = ordered.group, ordered.places
-    nodes, single = group.nodes - first_node, group.loops.is_single
-    its = conflicts.nodes.slice(group.number)
-    steps, queues = conflicts.nodes.steps[its], conflicts.nodes.queues[its]
-    kept = queues[pairs.before] != queues[pairs.after]
-    before, after, distances = (column[kept] for column in pairs)
-    # by node its statements, in order
-    by_node = ordered.order[np.argsort(nodes[ordered.order], kind="stable")]
-    starts = np.searchsorted(nodes[by_node], np.arange(len(steps) + 1))
-    kept = (starts[before + 1] > starts[before]) & (starts[after + 1] > starts[after])
-    before, after, distances = before[kept], after[kept], distances[kept]
-    is_inside = (steps[before] == steps[after]) & (distances == 0)
-    stage_of = np.zeros(len(steps), dtype=np.int64)
-    stage_of[nodes] = ordered.stages
-    bases = np.where(group.loops.is_once, begin_of(ordered), group.loops.lasts)
-    # of all statements of a node alike
-    one, other = before[~is_inside], after[~is_inside]
-    last = by_node[starts[one + 1] - 1]
-    gaps = np.where(single[last], 0, distances[~is_inside] + stage_of[one] - stage_of[other])
-    owners, numbers = spread(starts[other + 1] - starts[other])
-    found = [(by_node[starts[other][owners] + numbers], last[owners], gaps[owners])]
-    # of the same step what stands before it, or else all of the iteration before
-    one, other = before[is_inside], after[is_inside]
-    owners, numbers = spread(starts[other + 1] - starts[other])
-    statement, one = by_node[starts[other][owners] + numbers], one[owners]
-    count = 1 + int(group.ranks.max(initial=0))
-    count = max(count, 1 + int(conflicts.commands[group.number].ranks.max(initial=0)))
-    keys = _key(one + first_node, group.nodes[statement], group.ranks[statement], len(conflicts.nodes.codes), count)
-    at = np.minimum(np.searchsorted(inside.keys, keys), max(0, len(inside.keys) - 1))
-    needs = np.where(inside.keys[at] == keys, inside.needs[at], -1) if len(inside.keys) else np.full(len(keys), -1)
-    ranks = nodes[by_node] * count + group.ranks[by_node]
-    past = np.searchsorted(ranks, one * count + needs, side="right") - 1
-    is_past = past >= starts[one]
-    last = by_node[np.where(is_past, past, starts[one + 1] - 1)]
-    gaps = np.where(is_past, 0, 1) + stage_of[one] - stage_of[nodes[statement]]
-    kept = is_past | ~single[last]
-    found.append((statement[kept], last[kept], np.where(single[last], 0, gaps)[kept]))
-    owners, names, gaps = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    nodes, single, queues = group.nodes - first_node, group.loops.is_single, group.rows.commands["queue"]
+    # by slot its statements, in order
+    slots = nodes * SLOTS + group.slots
+    by_slot = ordered.order[np.argsort(slots[ordered.order], kind="stable")]
+    slots = slots[by_slot]
+    low, high = (np.searchsorted(slots, pairs.after * SLOTS + pairs.slots_after, side=side) for side in SIDES)
+    owners, numbers = spread(high - low)
+    statements = by_slot[low[owners] + numbers]
+    wanted = (pairs.before * SLOTS + pairs.slots_before)[owners]
+    last = np.maximum(np.searchsorted(slots, wanted, side="right") - 1, 0)
+    names = by_slot[last]
+    # what walking found and no statement does is not waited for
+    kept = (slots[last] == wanted) & (queues[names] != queues[statements])
+    statements, names = statements[kept], names[kept]
+    gaps = pairs.distances[owners][kept] + ordered.stages[names] - ordered.stages[statements]
+    gaps[single[names]] = 0
     looping = ~single[names]
-    if ((gaps < 0) | ((gaps == 0) & looping & (places[names] >= places[owners]))).any():
+    if ((gaps < 0) | ((gaps == 0) & looping & (places[names] >= places[statements]))).any():
         raise InternalError("a group's order does not keep what waits", stage="lower", actual=group.number)
+    bases = np.where(group.loops.is_once, begin_of(ordered), group.loops.lasts)
     positions = np.where(looping, -gaps, bases[names] - ordered.stages[names])
-    kept_rows = _latest(owners, group.rows.commands["queue"][names], looping, positions, places[names])
-    return Waits(places[owners[kept_rows]], places[names[kept_rows]], gaps[kept_rows])
+    rows = _latest(statements, queues[names], looping, positions, places[names])
+    return Waits(places[statements[rows]], places[names[rows]], gaps[rows])
 
 
 def waits_before(ordered: Sequence[OrderedGroup], conflicts: Conflicts) -> Waits:
@@ -141,7 +98,8 @@ def waits_before(ordered: Sequence[OrderedGroup], conflicts: Conflicts) -> Waits
     listed = np.array([its.group.is_listed for its in ordered], dtype=np.bool_)
     lasts = np.array([its.group.iterations for its in ordered], dtype=np.int64) - 1
     # pairs of nodes; of listed groups those of commands say more
-    one, other, gaps = conflicts.pairs_before, conflicts.pairs_after, conflicts.distances
+    pairs = conflicts.pairs.of_nodes()
+    one, other, gaps = pairs.before, pairs.after, pairs.distances
     kept = (groups[one] != groups[other]) & ~listed[groups[other]]
     one = np.concatenate([one[kept], conflicts.writers])
     other = np.concatenate([other[kept], conflicts.readers])

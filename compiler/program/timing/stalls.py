@@ -4,8 +4,8 @@ Between two commands an engine waits until all that the next one waits for has e
 last move did not hide. What ended last says what the wait was for: data, by where it came from, or the room that it
 occupied. All parts of an engine's time add up to the program's.
 
-What engines work follows from statements and how often they run. What they wait for is summed over all commands; the
-cause of a wait is looked up once for a statement and the one that it waits for so many iterations on.
+What engines work follows from statements and how often they run. What they wait for is summed over all commands: two
+commands of a loop may wait for the same one for room and for data, for buffers of tiles alternate.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from compiler.program.timing.touches import StatementTouches, Touches
 
 # Pairs of ranges that are compared at once.
 _PAIRS: Final = 1 << 21
-# Causes that are kept; any beyond them is looked up window by window.
-_KNOWN_MAX: Final = 1 << 16
-_NONE: Final = -1
 
 
 class Spent(IntEnum):
@@ -82,8 +79,6 @@ class Stalls:
         # by engine, the end of its last command
         self._ends = np.zeros(len(program.queues), dtype=np.int64)
         self._spent = np.zeros((len(program.queues), len(Spent)), dtype=np.int64)
-        # causes that are known, by statement and how many positions before it that lies which it waits for
-        self._known: dict[tuple[int, int], int] = {}
 
     def add(self, commands: Commands) -> CommandStalls:
         """Take in the next commands; what each of them waits for."""
@@ -121,20 +116,6 @@ class Stalls:
 
     def _causes_of(self, positions: Ints, lasts: Ints) -> Ints:
         """Why commands wait for those that ended last before them."""
-        statements = self._tiles.statements(positions)
-        distances, numbers = np.unique(positions - lasts, return_inverse=True)
-        _, firsts, inverse = np.unique(statements * len(distances) + numbers, return_index=True, return_inverse=True)
-        pairs = list(zip(statements[firsts].tolist(), (positions - lasts)[firsts].tolist(), strict=True))
-        causes = np.array([self._known.get(pair, _NONE) for pair in pairs], dtype=np.int64)
-        new: Ints = np.flatnonzero(causes == _NONE)
-        causes[new] = self._new_causes(positions[firsts[new]], lasts[firsts[new]])
-        again = new[self._time.instances[statements[firsts[new]]] > 1]
-        for row in again[: _KNOWN_MAX - len(self._known)].tolist():
-            self._known[pairs[row]] = int(causes[row])
-        found: Ints = causes[inverse]
-        return found
-
-    def _new_causes(self, positions: Ints, lasts: Ints) -> Ints:
         program, count = self._program, len(positions)
         both = np.concatenate([positions, lasts])
         statements = self._tiles.statements(both)

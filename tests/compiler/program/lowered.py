@@ -25,7 +25,7 @@ from compiler.program.loops.proof import ProvedProgram, prove
 from compiler.program.lower import handed_out
 from compiler.program.program import Level, Opcode, Program, Role
 from compiler.program.segment import PlannedGroup
-from compiler.program.steps.segment import SegmentSteps
+from compiler.program.steps.segment import LISTED_MAX, SegmentSteps
 from compiler.simulator.compare import compare
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import reference_of_graph
@@ -182,6 +182,12 @@ class Lowered:
                 found.setdefault(self.program.queues[row["queue"]].number, []).append(box)
         return found
 
+    def moved(self) -> Counter[tuple[int, int]]:
+        """By opcode and bytes how many commands there are."""
+        rows = self.program.commands
+        sizes = rows["run_bytes"] * rows["counts"].prod(axis=1)
+        return Counter(zip(rows["opcode"].tolist(), sizes.tolist(), strict=True))
+
     def entries(self) -> Any:
         """The entries of all tables, in one array."""
         return np.concatenate([table.entries for table in self.program.tables])
@@ -238,24 +244,41 @@ def segment_of(network: Network, *groups: TiledGroup, resident_bytes: int, profi
     return network.facts, profile, "segment", planned, outputs, resident_bytes, decoders
 
 
-def lower(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
+def lower(
+    network: Network,
+    *groups: TiledGroup,
+    resident_bytes: int = 0,
+    profile: Profile | None = None,
+    listed_max: int = 0,
+) -> Lowered:
     """Lower groups that run one after another, and prove their program.
 
-    `profile` is given where it is not the groups' own: theirs is what stationary weights leave of it.
+    `profile` is given where it is not the groups' own: theirs is what stationary weights leave of it. Groups of at most
+    `listed_max` commands are listed, the others loop.
     """
     profile = profile or groups[0].profile
     steps = SegmentSteps(*segment_of(network, *groups, resident_bytes=resident_bytes, profile=profile))
-    looped = steps.lowered()
+    looped = steps.lowered(listed_max)
     return Lowered(network=network, groups=groups, looped=looped, proof=prove(looped, shared=profile.engines.shared))
 
 
 def run(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
-    """Lower, prove, run and compare groups that run one after another."""
+    """Lower, prove, run and compare groups that run one after another: looped, which is returned, and listed.
+
+    Of several groups also with all but the largest listed.
+    """
     assert all(map(fits, groups)), "the plan does not fit"
-    lowered = lower(network, *groups, resident_bytes=resident_bytes, profile=profile)
-    lowered.check_values()
-    lowered.check_memory()
-    return lowered
+    found = lower(network, *groups, resident_bytes=resident_bytes, profile=profile)
+    largest = int(np.bincount(found.program.group_numbers).max(initial=1))
+    others = [
+        lower(network, *groups, resident_bytes=resident_bytes, profile=profile, listed_max=listed_max)
+        for listed_max in dict.fromkeys([LISTED_MAX, *([largest - 1] if len(groups) > 1 else [])])
+    ]
+    for lowered in (found, *others):
+        assert lowered.moved() == found.moved()
+        lowered.check_values()
+        lowered.check_memory()
+    return found
 
 
 def chip(

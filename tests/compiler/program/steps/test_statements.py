@@ -10,7 +10,7 @@ import pytest
 from compiler.program.steps.action import Action, Copy, Inner, Numbers, Space
 from compiler.program.steps.axis_runs import Columns, Run, runs_of
 from compiler.program.steps.cells import Cells
-from compiler.program.steps.commands import Node, Nodes
+from compiler.program.steps.commands import Kinds, Node, Nodes
 from compiler.program.steps.conflicts import conflicts_of, walked
 from compiler.program.steps.statements import numbers_at, statements_of
 
@@ -64,7 +64,8 @@ def _copy(queue: int, source: tuple[int, int], target: tuple[int, int], size: in
 
 def distances_of(groups: Sequence[Pipeline], regions: Sequence[tuple[int, int]]) -> dict[tuple[Node, Node], int]:
     """By pairs of nodes of groups that follow one another the least iterations between them."""
-    commands = [walked(Cells(group)) for group in groups]
+    kinds = Kinds()
+    commands = [walked(Cells(group), kinds) for group in groups]
     nodes = Nodes.of((number, its.steps, its.queues) for number, its in enumerate(commands))
     return conflicts_of(nodes, commands, [group.iterations for group in groups], regions).by_nodes()
 
@@ -127,6 +128,26 @@ def test_runs_end_where_lengths_change_and_take_the_shortest_list() -> None:
     assert runs_of(Columns(even=starts, same=clipped)) == [Run(0, 1, 1), Run(1, 1, 8), Run(9, 1, 1)]
     in_turn = np.array([0, 1] * 5).reshape(-1, 1)
     assert runs_of(Columns(even=starts, same=in_turn)) == [Run(0, 2, 5), Run(1, 2, 5)]
+
+
+def test_a_command_is_numbered_among_those_of_its_own_engine() -> None:
+    """SCHED-2: what another unit does for the step at some tile changes no number, and cuts no run."""
+
+    class Joined(Pipeline):
+        """At the third tile another unit has something to do before."""
+
+        def spaces(self, step: int) -> Mapping[int, Space]:
+            return {unit: super(Joined, self).spaces(step)[0] for unit in (0, 1)}
+
+        def unit_of(self, queue: int) -> int:
+            return int(queue == 2)
+
+        def at(self, step: int, iteration: int) -> Sequence[Action]:
+            its = super().at(step, iteration)
+            return [_copy(2, (1, 6 * TILE), (1, 7 * TILE), TILE), *its] if iteration == 2 and step == CALL else its
+
+    statements = statements_of(Cells(Joined(1, 8)))
+    assert [(its.queue, its.place, its.tiles) for its in statements if its.queue != 2] == [(0, 0, 8), (1, 0, 8)]
 
 
 def test_turns_of_a_loop_that_only_seem_to_be_rows_are_none() -> None:
