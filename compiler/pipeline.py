@@ -63,8 +63,8 @@ _IMPROVING: Final = (
     TurnProducts,
     UntieWeights,
 )
-# How often a graph is partitioned at most: every time some segment is cut whose program was too long.
-_PARTITIONS_MAX: Final = 64
+# How often a graph is partitioned anew at most: each time some segment is cut whose program was too long.
+_CUTS_MAX: Final = 64
 
 
 class Pass(Protocol):
@@ -255,10 +255,14 @@ def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[
     degradations = _degradations(passes)
     # the input of the pass from which compilation goes on after a defect: of a definition, of anything else
     checkpoints: dict[bool, tuple[int, Any]] = {}
-    partitioned: list[tuple[int, Any]] = []
-    step = 0
+    partitioned: tuple[int, Any] = (0, value)
+    cuts = step = 0
     while step < len(passes):
         current = passes[step]
+        if cuts and isinstance(current, AnnouncePlan):
+            # a plan is told once; the last one comes with the result
+            step += 1
+            continue
         if observer.cancelled():
             raise CompilationCancelledError(current.name)
         observer.phase(current.name, step + 1, len(passes))
@@ -267,7 +271,7 @@ def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[
         elif isinstance(current, LeaveToHost):
             checkpoints.setdefault(False, (step, value))
         elif isinstance(current, PartitionGraph):
-            partitioned.append((step, value))
+            partitioned = (step, value)
         begin = perf_counter()
         try:
             result = current.run(value)
@@ -278,9 +282,11 @@ def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[
             step, value = checkpoints[error.definition]
             continue
         except SegmentTooLongError:
-            if len(partitioned) >= _PARTITIONS_MAX:
+            cuts += 1
+            if cuts == _CUTS_MAX:
                 raise
-            step, value = partitioned[-1]
+            timings.append(PassTiming(name=current.name, duration_s=perf_counter() - begin))
+            step, value = partitioned
             continue
         except DEFECTS as error:
             if not isinstance(current, _IMPROVING) or not degradations.leave_out(current.name, error):

@@ -12,7 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
@@ -76,19 +76,28 @@ def pieces(
         first = child.stdout.read(_CHUNK_BYTES)
         if not first:
             raise _error(child.stderr.read(), child.wait(), time_limit_s)
-        rest = iter(partial(child.stdout.read, _CHUNK_BYTES), b"")
-        return closing(chain([first], rest), stack.pop_all())
+        return closing(chain([first], _rest(child, time_limit_s)), stack.pop_all())
+
+
+def _rest(child: subprocess.Popen[bytes], time_limit_s: float) -> Iterator[bytes]:
+    """What follows the first piece; raises if the child does not come to its end, so that no half trace looks whole."""
+    assert child.stdout is not None
+    assert child.stderr is not None
+    yield from iter(partial(child.stdout.read, _CHUNK_BYTES), b"")
+    code = child.wait()
+    if code:
+        raise _error(child.stderr.read(), code, time_limit_s)
 
 
 def _error(said: bytes, code: int, time_limit_s: float) -> TesseraError:
-    """The error that ended a child before its first output."""
+    """The error that ended a child."""
     if code == -signal.SIGALRM:
         return LimitError(
             "a trace takes longer than the service gives to one",
             code="time_limit",
             stage="simulate",
             limit=f"{time_limit_s:.0f} s",
-            hint="Ask for fewer commands, or make it from the executable with `tessera trace`",
+            hint="Make it from the executable with `tessera trace`",
         )
     try:
         told = json.loads(said.splitlines()[-1])

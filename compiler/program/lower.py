@@ -29,7 +29,7 @@ from compiler.program.loops.proof import ProvedProgram, prove
 from compiler.program.loops.time import LoopedTime, time_of
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.equal_groups import EqualGroups
-from compiler.program.steps.segment import SegmentSteps
+from compiler.program.steps.segment import LISTED_ALL, SegmentSteps
 from compiler.tiling.geometry import GroupGeometry
 
 # What no program of ours may be, whatever the profile allows.
@@ -118,10 +118,20 @@ class LowerSegments:
             elif lowered is not None:
                 result.append(lowered)
         if cut:
+            first = cut[0]
             raise SegmentTooLongError(
-                cut[0].message, code=cut[0].code, stage=self.name, actual=cut[0].actual, limit=cut[0].limit
+                f"{first.message}, however its segment was cut",
+                code=first.code,
+                stage=first.stage,
+                node=first.node,
+                op_type=first.op_type,
+                actual=first.actual,
+                limit=first.limit,
+                hint=first.hint,
             )
         self.tables.keep()
+        # what was found out about groups takes memory that values and reports need
+        self.lowered.groups = EqualGroups()
         return LoweredGraph(mapped=mapped, segments=tuple(result))
 
     def _tried(self, facts: GraphFacts, found: FusedSegment) -> _Tried:
@@ -166,9 +176,8 @@ class LowerSegments:
             self.tables,
             self.lowered.groups,
         )
-        program = steps.lowered()
         try:
-            proof = prove(program, shared=self.profile.engines.shared)
+            program, proof = self._safe(steps)
         except ProgramError as error:
             if error.violation == "size":
                 return self._too_large(facts, ops, error.actual, error.limit)
@@ -178,6 +187,21 @@ class LowerSegments:
         return LoweredSegment(
             program=program, time=time_of(program, self.profile), proof=proof, sizes=program_sizes(program)
         )
+
+    def _safe(self, steps: SegmentSteps) -> tuple[LoopedProgram, ProvedProgram]:
+        """A segment's program and its proof; raises ProgramError where it cannot be proved.
+
+        Statements are found from a few tiles. Should they not hold at others, the segment is listed command by command.
+        """
+        shared = self.profile.engines.shared
+        try:
+            program = steps.lowered()
+            return program, prove(program, shared=shared)
+        except ProgramError as error:
+            if error.violation == "size":
+                raise
+            program = steps.lowered(LISTED_ALL)
+            return program, prove(program, shared=shared)
 
     def _at_fault(self, facts: GraphFacts, found: FusedSegment) -> list[FailedGroup]:
         """The groups of a segment whose programs fail alone; if none does, those of several ops, or all."""

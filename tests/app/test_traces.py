@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from threading import BoundedSemaphore
 
@@ -57,3 +59,17 @@ def test_what_ended_a_trace_is_named() -> None:
     assert (error.code, error.limit) == ("time_limit", "3 s")
     told = traces._error(b'noise\n{"code": "memory_limit", "message": "too large"}\n', 1, 3)
     assert (told.code, told.message) == ("memory_limit", "too large")
+
+
+def test_a_trace_that_is_not_made_to_its_end_does_not_look_whole(tmp_path: Path) -> None:
+    """The time ends while pieces are read: the reader is told, by an error in the middle."""
+    script = "import signal, sys; sys.stdout.write('x' * 99); sys.stdout.flush(); signal.raise_signal(signal.SIGALRM)"
+    seen: list[bytes] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    ) as child:
+        rest = map(seen.append, traces._rest(child, 30))
+        with pytest.raises(LimitError) as caught:
+            list(rest)
+    assert b"".join(seen) == b"x" * 99
+    assert caught.value.code == "time_limit"

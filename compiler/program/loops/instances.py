@@ -6,7 +6,7 @@ and so takes memory by statements and window, not by iterations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -34,10 +34,10 @@ _APART: Final = 1 << 62
 class Window:
     """Neighbouring commands in program order: of each its statement, its iteration, and its places in the runs.
 
-    `first` is how many commands of the program come before. `places`: (commands, counters).
+    `first` is how many commands of the program come before. `places`: (commands, counters). Iterations are counted in
+    each nest.
     """
 
-    nest: int
     first: int
     statements: Ints
     iterations: Ints
@@ -45,19 +45,6 @@ class Window:
 
     def __len__(self) -> int:
         return len(self.statements)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Waits:
-    """What the commands of a window wait for, one row per command and wait, in the order of commands.
-
-    `commands` are places in the window, `queues` the engines waited for. `indices`: the place in the window of the last
-    command of that engine that has to have ended; -1 where it lies before the window, or there is none.
-    """
-
-    commands: Ints
-    queues: Ints
-    indices: Ints
 
 
 class Instances:
@@ -107,14 +94,25 @@ class Instances:
 
     def windows(self, most: int) -> Iterator[Window]:
         """All commands in program order, at most so many at a time."""
+        kept: list[Window] = []
+        for window in self._parts_of_nests(most):
+            # many nests are small: each by itself would cost what a whole window does
+            if sum(map(len, kept)) + len(window) > most:
+                yield _together(kept)
+                kept = []
+            kept.append(window)
+        if kept:
+            yield _together(kept)
+
+    def _parts_of_nests(self, most: int) -> Iterator[Window]:
         first = 0
         for nest in np.unique(self.nests).tolist():
             begin, stop = np.searchsorted(self.nests, [nest, nest + 1]).tolist()
-            for window in self._windows_of(nest, slice(begin, stop), most, first):
+            for window in self._windows_of(slice(begin, stop), most, first):
                 yield window
                 first = window.first + len(window)
 
-    def _windows_of(self, nest: int, of: slice, most: int, first: int) -> Iterator[Window]:
+    def _windows_of(self, of: slice, most: int, first: int) -> Iterator[Window]:
         at, last = int(self.firsts[of].min()), int(self.lasts[of].max())
         before, total = np.zeros(of.stop - of.start, dtype=np.int64), int(self.counts[of].sum())
         step = min(last + 1 - at, max(1, (last + 1 - at) * most // total))
@@ -126,7 +124,7 @@ class Instances:
             taken = past - before
             made = int(taken.sum())
             if made:
-                window = self._window(nest, of.start, before, taken, first)
+                window = self._window(of.start, before, taken, first)
                 for begin in range(0, made, most):
                     yield _part(window, begin, min(made, begin + most))
             first, at, before = first + made, at + step, past
@@ -146,7 +144,7 @@ class Instances:
             is_at &= (rest == 0) & (place >= 0) & (place < count)
         return found + (is_at & (left > 0))
 
-    def _window(self, nest: int, start: int, before: Ints, taken: Ints, first: int) -> Window:
+    def _window(self, start: int, before: Ints, taken: Ints, first: int) -> Window:
         """The commands after those of each statement that lie before, so many of each."""
         owners = np.repeat(np.arange(start, start + len(taken)), taken)
         numbers = np.arange(len(owners)) - np.repeat(np.cumsum(taken) - taken - before, taken)
@@ -156,9 +154,7 @@ class Instances:
             places[:, counter], numbers = np.divmod(numbers, self._weights[owners, counter])
             iterations += places[:, counter] * self._jumps[owners, counter]
         order = np.argsort(iterations, kind="stable")
-        return Window(
-            nest=nest, first=first, statements=owners[order], iterations=iterations[order], places=places[order]
-        )
+        return Window(first=first, statements=owners[order], iterations=iterations[order], places=places[order])
 
     def places(self, statements: Ints, iterations: Ints) -> Ints:
         """The places in their runs of commands of statements in iterations of their nests; (commands, counters)."""
@@ -238,30 +234,6 @@ class Instances:
         fields = np.concatenate([terms["field"], rings["field"]]).astype(np.int64)
         return np.concatenate([owners, ringed]), fields, np.concatenate([by_term, by_ring])
 
-    def waits(self, window: Window) -> Waits:
-        """What the commands of a window wait for."""
-        program, loops = self.looped.program, self.looped.loops
-        owners, rows = _parts(program.wait_offsets, window.statements)
-        named, distances = program.waits[rows].astype(np.int64), loops.distances[rows]
-        queues = program.commands["queue"].astype(np.int64)
-        here = self.nests[named] == window.nest
-        iteration = np.where(self._loops[named], window.iterations[owners] - distances, self.firsts[named])
-        # iterations become places among those of the window; behind all statements of one is before the next
-        known = np.unique(window.iterations)
-        place = np.searchsorted(known, iteration, side="right") - 1
-        is_known = known[np.maximum(place, 0)] == iteration if len(known) else place >= 0
-        count = len(queues) + 1
-        position = place * count + np.where(is_known, named, count - 1)
-        own = np.searchsorted(known, window.iterations) * count + window.statements
-        span = (len(known) + 1) * count
-        mine = queues[window.statements]
-        order = np.argsort(mine, kind="stable")
-        keys = (mine * span + own)[order]
-        past = np.searchsorted(keys, queues[named] * span + position, side="right") - 1
-        indices = order[np.maximum(past, 0)] if len(order) else past
-        inside = here & (place >= 0) & (past >= 0) & (mine[indices] == queues[named])
-        return Waits(commands=owners, queues=queues[named], indices=np.where(inside, indices, -1))
-
     def at(self, error: ProgramError, window: Window) -> ProgramError:
         """An error about a command of a window, as one that names statement and tile."""
         if error.command is None:
@@ -276,6 +248,18 @@ def _refuse_many(message: str, sizes: Ints, limits: ProgramLimits) -> None:
     total = int(sizes.sum(dtype=np.int64))
     if total > limits.bindings:
         raise ProgramError(message, violation="size", actual=total, limit=limits.bindings)
+
+
+def _together(windows: Sequence[Window]) -> Window:
+    """Windows that follow one another as one."""
+    if len(windows) == 1:
+        return windows[0]
+    return Window(
+        first=windows[0].first,
+        statements=np.concatenate([window.statements for window in windows]),
+        iterations=np.concatenate([window.iterations for window in windows]),
+        places=np.concatenate([window.places for window in windows]),
+    )
 
 
 def _part(window: Window, begin: int, stop: int) -> Window:

@@ -415,9 +415,7 @@ class _Statements:
 
 
 def _window(statements: Ints, places: Ints) -> Window:
-    return Window(
-        nest=0, first=0, statements=statements, iterations=np.zeros(len(statements), dtype=np.int64), places=places
-    )
+    return Window(first=0, statements=statements, iterations=np.zeros(len(statements), dtype=np.int64), places=places)
 
 
 def _wide(rows: Ints, axes: int, fill: int) -> Ints:

@@ -37,7 +37,7 @@ class Tiles:
     def counters(self, positions: Ints) -> Ints:
         """The counters of commands' tiles; 0 where a space has fewer."""
         its = self.statements(positions)
-        window = Window(nest=0, first=0, statements=its, iterations=its, places=self.places(positions))
+        window = Window(first=0, statements=its, iterations=its, places=self.places(positions))
         return self.instances.counters(window)
 
     def first(self, count: int) -> Ints:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from compiler.program.context import Context
 from compiler.program.program import Role
@@ -19,7 +19,9 @@ from compiler.program.steps.action import Action, Call, Copy, Inner, Numbers, Sp
 from compiler.program.steps.axis_runs import Run
 from compiler.program.steps.cells import Cells
 from compiler.program.steps.group_steps import GroupSteps
+from compiler.program.steps.order import Phases
 from compiler.program.steps.statements import Statement, numbers_at, statements_of
+from compiler.program.timing.ticks import Ints
 from compiler.tiling.memory import KEPT, STORES, WAITING
 from compiler.tiling.tile import Tiling
 
@@ -46,18 +48,33 @@ class Setting:
 class SegmentGroup:
     """A group of a segment with what is found about it, each when it is asked for first.
 
-    `chosen`: the order that was chosen for it: of single commands, or the phases of its nodes.
+    `order` and `phases`: of its commands, where they are listed, and of its nodes, where they loop, as they were chosen
+    for it, or for the group that it is like: orders know no other groups.
     """
 
     setting: Setting
     steps: Steps
     original: SegmentGroup | None = None
-    chosen: Any = None
+    _order: Ints | None = None
+    _phases: Phases | None = None
 
     @property
-    def known(self) -> Any:
-        """The order that was chosen for the group that this one is like; None without one: it knows no other groups."""
-        return None if self.original is None else self.original.chosen
+    def order(self) -> Ints | None:
+        """The order of its commands."""
+        return self._order if self.original is None or self._order is not None else self.original.order
+
+    @order.setter
+    def order(self, order: Ints) -> None:
+        self._order = order
+
+    @property
+    def phases(self) -> Phases | None:
+        """The phases of its nodes."""
+        return self._phases if self.original is None or self._phases is not None else self.original.phases
+
+    @phases.setter
+    def phases(self, phases: Phases) -> None:
+        self._phases = phases
 
     @cached_property
     def cells(self) -> Cells:

@@ -14,6 +14,7 @@ from compiler.profile.schema import Profile
 from compiler.program.context import Context
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Machine, machine_of
+from compiler.program.fields import DEFAULT_LIMITS
 from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Program, Resident, Role, Rows, Step
 from compiler.program.residents import place_residents, resident_parts
@@ -48,8 +49,8 @@ LISTED_MAX: Final = 4096
 # The simulation that finds phases ends with the first iteration after which it has had so many commands and iterations.
 _COMMANDS_MIN: Final = 4096
 _ITERATIONS_MIN: Final = 16
-# As many commands as a group has.
-_ALL: Final = 1 << 62
+# As many commands as a group may have that is listed: more are not proved.
+LISTED_ALL: Final = DEFAULT_LIMITS.commands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,7 +125,9 @@ class SegmentSteps:
             try:
                 return self._lowered(limits)
             except NoCommonOrderError as error:
-                limits[error.group] = _ALL
+                if limits[error.group] == LISTED_ALL:
+                    raise
+                limits[error.group] = LISTED_ALL
 
     def _lowered(self, limits: Sequence[int]) -> LoopedProgram:
         kinds = Kinds()
@@ -234,10 +237,10 @@ class _Orders:
 
     def listed(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, Waits]:
         """A group of single commands in the fastest of three orders; of one that is like another, in that one's."""
-        order = found.group.known
+        order = found.group.order
         if order is None:
             order = self._fastest(group)
-        found.group.chosen = order
+        found.group.order = order
         stages = np.zeros(len(order), dtype=np.int64)
         chosen = OrderedGroup(group=group, order=order, stages=stages)
         return chosen, waits_listed(chosen, self.conflicts)
@@ -271,7 +274,7 @@ class _Orders:
         levels, of_nodes = levels_of(group, self.conflicts), pairs.of_nodes()
         best: tuple[int, Phases, OrderedGroup, Waits] | None = None
         known = set()
-        chosen = found.group.known
+        chosen = found.group.phases
         for phases in self._phases(group.number, found, pairs) if chosen is None else [chosen]:
             ordered = ordered_by(group, levels, turns_of(steps, once, of_nodes, phases), its.start)
             key = ordered.order.tobytes() + ordered.stages.tobytes()
@@ -290,7 +293,7 @@ class _Orders:
             if best is None or ticks < best[0]:
                 best = ticks, phases, ordered, waits
         assert best is not None
-        _, found.group.chosen, ordered, waits = best
+        _, found.group.phases, ordered, waits = best
         return ordered, waits
 
     def _pairs(self, its: slice) -> Pairs:

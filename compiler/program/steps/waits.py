@@ -18,10 +18,10 @@ from compiler.program.timing.ticks import Ints
 
 
 class NoCommonOrderError(InternalError):
-    """What commands of a step wait for inside it differs from iteration to iteration: no statements have its order."""
+    """No order of a group's statements keeps what its commands wait for in all iterations; `group`: its number."""
 
-    def __init__(self, group: int) -> None:
-        super().__init__("commands of one step wait for each other in a circle", stage="lower", actual=group)
+    def __init__(self, message: str, group: int) -> None:
+        super().__init__(message, stage="lower", actual=group)
         self.group = group
 
 
@@ -46,7 +46,7 @@ def levels_of(group: GroupStatements, conflicts: Conflicts) -> Ints:
             result: Ints = levels[np.searchsorted(its, mine)]
             return result
         levels = found
-    raise NoCommonOrderError(group.number)
+    raise NoCommonOrderError("commands of one step wait for each other in a circle", group.number)
 
 
 def ordered_by(group: GroupStatements, levels: Ints, turns: Turns, first_node: int) -> OrderedGroup:
@@ -80,7 +80,7 @@ def waits_inside(ordered: OrderedGroup, pairs: Pairs, first_node: int) -> Waits:
     gaps[single[names]] = 0
     looping = ~single[names]
     if ((gaps < 0) | ((gaps == 0) & looping & (places[names] >= places[statements]))).any():
-        raise InternalError("a group's order does not keep what waits", stage="lower", actual=group.number)
+        raise NoCommonOrderError("a group's order does not keep what waits", group.number)
     bases = np.where(group.loops.is_once, begin_of(ordered), group.loops.lasts)
     positions = np.where(looping, -gaps, bases[names] - ordered.stages[names])
     rows = _latest(statements, queues[names], looping, positions, places[names])

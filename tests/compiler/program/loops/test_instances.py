@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
 from compiler.program.loops.form import check_loops
-from compiler.program.loops.instances import Instances, Window
+from compiler.program.loops.instances import Instances
 from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.proof import prove
 from compiler.program.program import Program
@@ -25,22 +25,21 @@ SAMPLE = sample()
 
 
 def assert_windows(looped: LoopedProgram, most: int) -> None:
-    """Windows hold the commands and waits of the expanded program, in its order."""
+    """Windows hold the commands of the expanded program, in its order."""
     whole, order, instances = expanded(looped), instances_of(looped), Instances(looped)
     at = 0
     for window in instances.windows(most):
         assert window.first == at
         assert 0 < len(window) <= most
         its = order[at : at + len(window)]
-        assert [
-            (window.nest, *pair) for pair in zip(window.iterations.tolist(), window.statements.tolist(), strict=True)
-        ] == [one[:3] for one in its]
+        nests = instances.nests[window.statements].tolist()
+        named = zip(nests, window.iterations.tolist(), window.statements.tolist(), strict=True)
+        assert list(named) == [one[:3] for one in its]
         counters = instances.counters(window).tolist()
         assert [tuple(row[: len(one.counters)]) for row, one in zip(counters, its, strict=True)] == [
             one.counters for one in its
         ]
         assert_rows(instances.program(window), whole, at)
-        assert_waits(instances, window, whole)
         at += len(window)
     assert at == len(order) == instances.total
 
@@ -62,16 +61,6 @@ def called(program: Program, number: int) -> Any:
     call = program.calls[number]
     bound = program.bindings[call["first"] : call["first"] + call["count"]]
     return int(call["table"]), program.tables[call["table"]].entries[call["entry"]].tobytes(), bound.tobytes()
-
-
-def assert_waits(instances: Instances, window: Window, whole: Program) -> None:
-    """What is waited for inside the window is told by its place there."""
-    waits = instances.waits(window)
-    assert (waits.indices < waits.commands).all()
-    for number in range(len(window)):
-        inside = set(waits.indices[waits.commands == number].tolist()) - {-1}
-        begin, stop = whole.wait_offsets[window.first + number : window.first + number + 2]
-        assert inside == {wait - window.first for wait in whole.waits[begin:stop].tolist() if wait >= window.first}
 
 
 @pytest.mark.parametrize("most", [1, 5, 46, 1000])
@@ -122,7 +111,7 @@ def test_windows_reach_over_iterations_in_which_nothing_holds() -> None:
 
 def test_an_error_in_a_window_names_statement_and_tile() -> None:
     instances = Instances(SAMPLE)
-    (window,) = (w for w in instances.windows(46) if w.nest == 0)
+    (window,) = instances.windows(46)
     error = ProgramError("is wrong", violation="call", command=10, actual=3)
     moved = instances.at(error, window)
     statement, iteration = int(window.statements[10]), int(window.iterations[10])
@@ -137,7 +126,7 @@ def test_windows_that_bind_or_change_too_much_are_refused() -> None:
     for looped, message in ((SAMPLE, "change too many"), (once, "bind too much")):
         instances = Instances(looped)
         window = next(instances.windows(1 << 20))
-        instances.program(window, ProgramLimits(bindings=120))
+        instances.program(window, ProgramLimits(bindings=140))
         with pytest.raises(ProgramError, match=message):
             instances.program(window, ProgramLimits(bindings=20))
 
