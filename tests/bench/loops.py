@@ -10,6 +10,7 @@ from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments
 from compiler.options import Options
 from compiler.profile.load import builtin_profile
+from compiler.program.encoding.sizes import program_sizes
 from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.proof import prove
 from compiler.program.loops.time import time_of
@@ -17,9 +18,9 @@ from compiler.program.lower import handed_out
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.segment import SegmentSteps
 from tests.bench.light_models import light_models
-from tests.compiler.program.loops.groups import mc_cnn
+from tests.compiler.program.loops.groups import METAPROTO, mc_cnn, pinned_group
 from tests.models import import_graph, partition_of
-from tests.networks import NETWORKS
+from tests.networks import NETWORKS, fsrcnn
 
 CHIPS = ("edge4", "cluster4x4", "manycore2x64")
 SOME = ("mobilenet_v1", "fsrcnn", "light_resnet50")
@@ -28,7 +29,7 @@ MAPS = ((60, 72, 60, 24), (480, 120, 60, 24), (480, 240, 60, 24), (1242, 376, 54
 
 
 def run(*names: str) -> None:
-    """Some networks on three chips and MC-CNN, or what is named.
+    """Some networks on three chips, MC-CNN and FSRCNN as one group each, or what is named.
 
     `mc_cnn`, a network of tests/networks.py, `light_` and a light model of onnx.
     """
@@ -40,6 +41,8 @@ def run(*names: str) -> None:
             _network(name, chip)
     if not names or "mc_cnn" in names:
         _maps()
+    if not names or "fsrcnn" in names:
+        _heights()
 
 
 def _models() -> Mapping[str, Callable[[], bytes]]:
@@ -106,4 +109,20 @@ def _maps(maps: Sequence[tuple[int, int, int, int]] = MAPS) -> None:
             f"| {width} × {height} | {across} × {down} | {found['commands']:,} | {found['statements']:,} |"
             f" {found['cycles']:,.0f} | {1e3 * found['time']:.0f} | {found['iterations']:,} | {found['jumped']:,} |"
             f" {1e3 * found['prove']:.0f} | {found['proved']:,} |"
+        )
+
+
+def _heights(heights: Sequence[int] = (270, 540, 1080, 2160)) -> None:
+    print("\n### FSRCNN on metaproto-df, one group, tile 72 × 4, halos cached\n")
+    print("| lines | commands | statements | program bytes | lowering s | time s | proof s |")
+    print("|---:|---:|---:|---:|---:|---:|---:|")
+    for height in heights:
+        steps = pinned_group(fsrcnn(height), {"W": 72, "H": 4})
+        begin = process_time()
+        looped = steps.lowered()
+        lowering = process_time() - begin
+        found = _judged(looped, METAPROTO)
+        print(
+            f"| {height} | {found['commands']:,} | {found['statements']:,} | {program_sizes(looped).program_bytes:,} |"
+            f" {lowering:.2f} | {found['time']:.3f} | {found['prove']:.2f} |"
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import onnx
 
 from compiler.errors import LimitError
 from compiler.frontend.precision import SetPrecision
@@ -40,6 +41,9 @@ class LoopedGroup:
     network: Network
     profile: Profile
     program: LoopedProgram
+
+
+METAPROTO: Final = builtin_profile("metaproto-df")
 
 
 def random_group(seed: int) -> tuple[Network, TiledGroup] | None:
@@ -114,14 +118,16 @@ def group_programs(count: int, first: int = 0) -> Iterator[LoopedProgram]:
 
 def mc_cnn(width: int, height: int, tile: Mapping[str, int]) -> tuple[LoopedProgram, Profile]:
     """MC-CNN (N-6) with a last map of these extents on metaproto-df, as one group under a pinned tile."""
-    profile = builtin_profile("metaproto-df")
-    model = chain("mc_cnn", 1, ((64, 3),) * 4, height, width)
+    return pinned_group(chain("mc_cnn", 1, ((64, 3),) * 4, height, width), tile).lowered(listed_max=0), METAPROTO
+
+
+def pinned_group(model: onnx.ModelProto, tile: Mapping[str, int]) -> SegmentSteps:
+    """A chain in int8 on metaproto-df as one group under a pinned tile, halos cached."""
     schedule = pinned(model, dict(tile), {"H": "cached", "W": "cached"})
     options = parse_options({"schedule": schedule, "precision": "int8", "objective": "energy"})
     graph = SetPrecision(precision="int8").run(import_graph(model.SerializeToString()))
-    compilers = SegmentCompilers(profile, options)
-    fused = FuseSegments(options=options, compilers=compilers).run(partition_of(graph, profile, options))
+    compilers = SegmentCompilers(METAPROTO, options)
+    fused = FuseSegments(options=options, compilers=compilers).run(partition_of(graph, METAPROTO, options))
     (found,) = fused.segments[0].groups
     planned = [PlannedGroup(name="g", ops=found.ops, tiling=found.choice.tiling)]
-    steps = SegmentSteps(fused.facts, profile, "g", planned, handed_out(fused.facts, found.ops))
-    return steps.lowered(listed_max=0), profile
+    return SegmentSteps(fused.facts, METAPROTO, "g", planned, handed_out(fused.facts, found.ops))
