@@ -28,7 +28,7 @@ from compiler.units import element_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CheckedProgram:
-    """A program of which every access is known to lie inside its memory; nothing is known of their order."""
+    """A program whose accesses all lie inside their memories; their order has not been judged."""
 
     program: Program
     book: CallBook

@@ -163,7 +163,7 @@ class Context:
         return name
 
     def window_read(self, name: str) -> WindowRead:
-        """The read of which an address table is that lies in the region of this name."""
+        """The read whose address table lies in the region of this name."""
         return next(read for read, its in self._address_names.items() if its == name)
 
     def element_bytes(self, name: str) -> int:

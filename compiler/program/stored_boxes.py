@@ -18,7 +18,7 @@ class StoredRange(NamedTuple):
 
 
 class StoredBoxes:
-    """The parts of one output, tile by tile: a product of ranges, of which each depends on one counter.
+    """The part of one output that each tile stores: a product of ranges; each range depends on one counter.
 
     With `blocks` (the first core tile of each SRAM tile, by axis) what a core tile hands out of its SRAM tile's box.
     """

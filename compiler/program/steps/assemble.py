@@ -57,7 +57,7 @@ class OrderedGroup:
 
 
 def begin_of(its: OrderedGroup) -> int:
-    """The iteration of what is done once: no later than the first one of what loops."""
+    """The iteration in which statements without a loop run: not after the first iteration of those that loop."""
     return -int(its.stages[~its.group.loops.is_once].max(initial=0))
 
 

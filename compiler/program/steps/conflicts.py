@@ -62,9 +62,9 @@ class Pairs(NamedTuple):
 class Conflicts:
     """What commands of a segment's groups wait for.
 
-    `commands`: of each group those that were walked through, `firsts` the number of each one's first, `node_of` by
-    command its node. Command `after[i]` comes behind command `before[i]`, which is of another node. `pairs`: the same
-    of nodes. `writers`, `readers`: nodes of two groups, of which the second reads in DRAM what the first has written.
+    `commands`: by group the commands that were walked through; `firsts`: the number of each group's first command;
+    `node_of`: the node of each command. Command `after[i]` waits for command `before[i]` of another node. `pairs`: such
+    waits between nodes. Node `readers[i]` reads in DRAM what node `writers[i]` of an earlier group wrote.
     """
 
     nodes: Nodes
@@ -149,7 +149,7 @@ def conflicts_of(
 
 
 def _through_dram(touches: Any, node_of: Ints, groups: Ints, regions: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
-    """Who reads in DRAM what nodes of a group before have written, all of which comes before: pairs of nodes."""
+    """Pairs of nodes of different groups: writers of a DRAM region, and its readers, which wait for all writers."""
     limits = np.array(sorted(regions), dtype=np.int64).reshape(-1, 2)
     region = np.searchsorted(limits[:, 0], touches["address"], side="right") - 1
     is_inside = region >= 0

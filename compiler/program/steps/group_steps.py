@@ -84,9 +84,9 @@ class GroupSteps:
         self.once = [self._is_once(step) for step in range(len(self._placed))]
 
     def _work_without_tiles(self) -> bool:
-        """True if a unit does something, such as passing weights on, in a round that is none of its tiles'.
+        """True if a unit works in a round in which it has no tile, for example passes weights on.
 
-        Where units count the same rounds there are none. Else it is asked in some rounds: the ends of all units' runs.
+        Units that count the same rounds have a tile in each. Of others the rounds at the ends of all runs are asked.
         """
         its_rounds = {unit: _rounds_of(tiles) for unit, tiles in self._units.items()}
         if all(rounds == its_rounds[self._longest] for rounds in its_rounds.values()):

@@ -62,8 +62,8 @@ class Lists:
 class LoopRows:
     """How a group's statements loop, in whatever order they come.
 
-    `spaces`: None is that of what is done once. By statement the number of its space, whether that is None, whether it
-    has no counters, and the last iteration in which it holds.
+    `spaces`: the counters of statements; None stands for statements that run once, before the loop. By statement: the
+    number of its space, whether that is None, whether it has no counters, and the last iteration in which it holds.
     """
 
     spaces: Sequence[Space | None]

@@ -30,8 +30,8 @@ class Columns(NamedTuple):
     By map: bytes of a bin, how many bins and steps of time it has, where its bins and cells begin; the step in which
     the last command began (`now`), and a tick before that step's end. By bin: how many lives it has had, who wrote the
     present one, whether it was read last, and up to which step it is drawn. By cell: who wrote it, and the number of
-    the life. joined: by queue and bin, of the command that goes on, life and writer of what it reads and of what it
-    writes.
+    the life. `joined`, by queue and bin: the queue's command has not ended; life and writer of the bytes it reads, then
+    of those it writes.
     """
 
     map_offsets: Ints

@@ -152,7 +152,7 @@ class Occupancies:
 
 
 def _fullest(program: Program, used: Ints) -> list[int]:
-    """Of each level the place of which most is used, the first of several; none where nothing is."""
+    """The fullest place of each level whose places are used; the first one where several are equally full."""
     found = []
     for level in dict.fromkeys(place.level for place in program.places):
         numbers = [number for number, place in enumerate(program.places) if place.level is level]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -40,41 +40,6 @@ class Timeline:
     def cycles(self) -> float:
         """The same in cycles."""
         return self.ticks / TICKS_PER_CYCLE
-
-    def by_group(self) -> dict[str, int]:
-        """Ticks by which each group of the plan prolongs the program, in the order of the groups.
-
-        Groups overlap at their ends; the ticks from the last end of all before to a group's own are its, and the sum
-        of all is the program's length.
-        """
-        names = self.program.group_names
-        ends = np.zeros(len(names) + 1, dtype=np.int64)
-        np.maximum.at(ends, self.program.group_numbers, self.ends)
-        lengths = np.diff(np.maximum.accumulate(ends[:-1]), prepend=0)
-        return dict(zip(names, lengths.tolist(), strict=True))
-
-    def alone(self) -> dict[str, int]:
-        """Ticks that each group of the plan takes by itself, on an otherwise idle chip: what its price estimates.
-
-        In a program groups overlap: one begins while the one before it still stores.
-        """
-        program, groups = self.program, self.program.group_numbers
-        count = len(program.commands)
-        owners = np.repeat(np.arange(count), np.diff(program.wait_offsets))
-        inside = groups[owners] == groups[program.waits]
-        found = {}
-        for number, name in enumerate(self.program.group_names):
-            mine = np.flatnonzero(groups == number)
-            place = np.zeros(count, dtype=np.int64)
-            place[mine] = np.arange(len(mine))
-            kept = inside & (groups[owners] == number)
-            offsets = np.zeros(len(mine) + 1, dtype=np.int64)
-            np.cumsum(np.bincount(place[owners[kept]], minlength=len(mine)), out=offsets[1:])
-            part = replace(
-                program, commands=program.commands[mine], waits=place[program.waits[kept]], wait_offsets=offsets
-            )
-            found[name] = timeline_under(part, self.demands.ordered(mine)).ticks
-        return found
 
 
 def timeline_of(program: Program, profile: Profile) -> Timeline:

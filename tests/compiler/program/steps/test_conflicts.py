@@ -24,7 +24,7 @@ def random_runs(random: Any) -> tuple[int, tuple[int, int], int]:
 
 
 def random_stride(random: Any, run: int, count: int) -> tuple[int, tuple[int, int], int]:
-    """The same for runs of which length and number are known."""
+    """The same for `count` runs of `run` bytes."""
     stride = int(random.integers(run, 13))
     address = int(random.integers(0, SIZE - (count - 1) * stride - run + 1))
     if count > 1 and random.integers(2):
