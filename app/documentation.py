@@ -23,8 +23,8 @@ from app.problems import MEDIA_TYPE, Problem
 from app.simulations.report import SimulationReport
 from app.sweeps.report import SweepReport
 from app.tables.document import TablesDocument
-from compiler.plan import Plan, Report
 from compiler.profile import Profile
+from compiler.report.plan import Plan, Report
 
 _FILES: Final = "/static-offline-docs"  # where fastapi_offline mounts them
 

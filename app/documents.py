@@ -19,11 +19,11 @@ from app.sweeps.sizing import SizeReport
 from app.tables.document import TablesDocument
 from compiler.frontend.supported import supported_ops
 from compiler.option_descriptions import options_table
-from compiler.plan import Plan, Report
 from compiler.profile import Profile
 from compiler.profile.annotated import reference
 from compiler.profile.field_descriptions import json_schema
-from compiler.rules_page import rules_page
+from compiler.report.plan import Plan, Report
+from compiler.report.rules_page import rules_page
 
 _DOCS: Final = Path(__file__).parent.parent / "docs"
 # Text between these marks of a page is generated.

@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 
 from compiler.amounts import bytes_text, si_text
-from compiler.boundaries import Crossing, crossings
 from compiler.errors import LimitError, ModelError, ProfileError
 from compiler.options import Options
-from compiler.plan import Plan, Totals
 from compiler.profile.fields import field_named, value_of, with_fields
 from compiler.profile.quantities import amount_text
 from compiler.profile.schema import Profile
+from compiler.report.boundaries import Crossing, crossings
+from compiler.report.plan import Plan, Totals
 
 # The costliest boundaries are looked at, each with so many changes at most.
 CROSSINGS_MAX: Final = 3

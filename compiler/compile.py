@@ -19,9 +19,9 @@ from compiler.pipeline import (
     build_shape_pipeline,
     run_passes,
 )
-from compiler.plan import Plan, Report
 from compiler.profile import Profile
 from compiler.program.executable import Executable
+from compiler.report.plan import Plan, Report
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.prepared import PreparedModel
 from compiler.shapes.stored_units import NoStoredUnits, StoredUnits

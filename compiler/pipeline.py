@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol
 from compiler.address.stored import AddressTables, StoredAddressTables
 from compiler.check_shapes import CheckShapes
 from compiler.degraded import DEFECTS, DefectError, Degradations
-from compiler.describe import AnnouncePlan, Describe, LeaveOutPrograms
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.batch import Rebatch
 from compiler.frontend.lower import LowerModel
@@ -40,9 +39,10 @@ from compiler.partition.rows import LeaveRowsToHost
 from compiler.partition.segments import PartitionedGraph, verify_partition
 from compiler.partition.tied import UntieWeights
 from compiler.partition.weights import SplitWeights
-from compiler.plan import Plan
 from compiler.profile.schema import Profile
 from compiler.program.lower import LowerSegments, SegmentTooLongError
+from compiler.report.describe import AnnouncePlan, Describe, LeaveOutPrograms
+from compiler.report.plan import Plan
 from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.make_tables import MakeTables
 from compiler.shapes.make_units import MakeUnits, ranges_of

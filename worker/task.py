@@ -29,9 +29,9 @@ from compiler.compile import compile_model
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.source import ModelSource
 from compiler.options import Options
-from compiler.plan import plan_json, report_json
 from compiler.profile import Profile
 from compiler.program.executable import write
+from compiler.report.plan import plan_json, report_json
 from worker.lease_keeper import Keeper, return_free_memory
 from worker.packages import package_outcome
 from worker.simulate import run_simulation

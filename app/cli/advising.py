@@ -14,8 +14,8 @@ from compiler.advise import advice_lines, advise
 from compiler.compile import plan_model
 from compiler.option_words import parse_assignments
 from compiler.options import Options
-from compiler.plan import Plan
 from compiler.profile.schema import Profile
+from compiler.report.plan import Plan
 
 
 def advice_here(model: Path, profile: str, settings: Sequence[str], console: Console, plan: Plan) -> list[str]:

@@ -13,7 +13,7 @@ from app.printing.plan_table import print_headline
 from app.printing.text_table import Column, print_table
 from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
-from compiler.headline import Line, host_text
+from compiler.report.headline import Line, host_text
 
 _NAMES: Final[Mapping[str, str]] = MappingProxyType({"dram_bytes": "DRAM"})
 _WORDS: Final[Mapping[str, Callable[[float], str]]] = MappingProxyType(

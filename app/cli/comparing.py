@@ -14,7 +14,7 @@ from app.client.output_folder import write
 from compiler.errors import RequestError, printable
 from compiler.option_words import parse_assignments
 from compiler.options import Options
-from compiler.plan import ModelRef, NativeShare, Plan, ProfileRef
+from compiler.report.plan import ModelRef, NativeShare, Plan, ProfileRef
 
 # The compared figures, by the names of options' objectives; less is better for each.
 FIGURES: Final = ("dram_bytes", "latency", "energy", "edp")

@@ -18,7 +18,7 @@ from app.input_files import load_profile, open_model, profile_text, uncompiled_m
 from app.limits import bounded
 from compiler.errors import TesseraError
 from compiler.option_words import parse_assignments
-from compiler.plan import Plan, plan_json, report_json
+from compiler.report.plan import Plan, plan_json, report_json
 
 if TYPE_CHECKING:
     from app.client.client import Client

@@ -76,7 +76,7 @@ def plan(
             excluding({flag: given, "--compare": is_comparison})
         _check(target, profile, words, server)
         from app.cli.compiling import compiled
-        from compiler.plan import plan_json
+        from compiler.report.plan import plan_json
 
         if strategies is None:
             compilation_to_write(out)
@@ -167,8 +167,8 @@ def explain(
         from app.cli.advising import advice_here
         from app.printing.text_table import print_lines
         from compiler.advise import CROSSINGS_MAX
-        from compiler.explain import explain as in_words
-        from compiler.explain import group_values
+        from compiler.report.explain import explain as in_words
+        from compiler.report.explain import group_values
 
         console = progress_console(as_json)
         found = compiled_before(target, profile, words, server, verify=verify)

@@ -28,8 +28,8 @@ from app.units.unit_folder import UnitFolder
 from compiler.errors import InternalError, ModelError, RequestError, printable
 from compiler.option_words import parse_assignments
 from compiler.options import Options
-from compiler.plan import Report
 from compiler.program.executable import ChipSegment, Executable, check_profile, write
+from compiler.report.plan import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from app.comparisons.compare import Compiled
 from app.input_files import PLAN, existing_file, refuse_other
 from compiler.amounts import bytes_text
 from compiler.errors import RequestError, printable
-from compiler.plan import Plan, Report
+from compiler.report.plan import Plan, Report
 
 if TYPE_CHECKING:
     from app.client.client import Client

@@ -18,7 +18,7 @@ from compiler.errors import RequestError, printable
 
 if TYPE_CHECKING:
     from app.supervisor.service import EmbeddedService
-    from compiler.plan import Plan
+    from compiler.report.plan import Plan
 
 
 def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:

@@ -17,7 +17,7 @@ from app.printing.plan_table import print_headline
 from app.printing.text_table import Column, print_table, print_text, span
 from compiler.amounts import bytes_text, si_text
 from compiler.errors import printable
-from compiler.headline import Line, host_text
+from compiler.report.headline import Line, host_text
 
 # The figures in the words of the plan's summary.
 _WORDS: Final[Mapping[str, str]] = MappingProxyType(

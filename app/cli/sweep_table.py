@@ -16,9 +16,9 @@ from app.sweeps.sizing import SizeReport
 from app.sweeps.target import parse_target
 from compiler.amounts import bytes_text, count_text, si_text
 from compiler.errors import printable
-from compiler.headline import Line, host_text
 from compiler.profile.fields import SHORT_NAMES, Value, field_named
 from compiler.profile.quantities import amount_text
+from compiler.report.headline import Line, host_text
 
 _LATENCY: Final[Mapping[str | None, str]] = MappingProxyType(
     {

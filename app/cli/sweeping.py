@@ -25,8 +25,8 @@ from app.sweeps.report import PointReport, SweepHead, SweepReport, sweep_report
 from compiler.amounts import count_text
 from compiler.errors import InternalError, ProfileError, RequestError, TesseraError, printable
 from compiler.option_words import parse_assignments
-from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import Profile, profile_digest
+from compiler.report.plan import ModelRef, ProfileRef
 from compiler.version import COMPILER_VERSION
 
 # Codes of our own failures, as opposed to the profiles', if no point succeeds.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from app.client.arguments import chosen_options, hardware, model_source
 from app.client.document import document
 from app.client.results import Compilation, Executable, OnPhase, OnPlan, Plan, Report
-from compiler import plan as documents
 from compiler.errors import InternalError, RequestError
 from compiler.options import Options
+from compiler.report import plan as documents
 
 if TYPE_CHECKING:
     from app.client.arguments import ModelInput, OptionsInput, ProfileInput

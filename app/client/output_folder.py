@@ -15,7 +15,7 @@ from app.report_page.page import FILE_NAME as PAGE_NAME
 from app.report_page.page import report_page
 from app.simulations.traces import FILE_NAME as TRACE_NAME
 from compiler.errors import RequestError, printable
-from compiler.plan import Plan, Report
+from compiler.report.plan import Plan, Report
 
 if TYPE_CHECKING:
     from compiler.program.executable import Executable

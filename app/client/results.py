@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from compiler import plan as documents
 from compiler.errors import RequestError, printable
+from compiler.report import plan as documents
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -279,7 +279,7 @@ class Compilation:
 
     def explain(self, group: str | None = None) -> str:
         """Explains the partition and placement of the model, or a group (s0.g3) or segment (s0) in full."""
-        from compiler.explain import explain
+        from compiler.report.explain import explain
 
         return explain(self.plan, group, self.report)
 

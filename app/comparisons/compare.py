@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from compiler.execution import Part
-from compiler.plan import ModelRef, NativeShare, Plan, PlanGroup, ProfileRef, Report
+from compiler.report.execution import Part
+from compiler.report.plan import ModelRef, NativeShare, Plan, PlanGroup, ProfileRef, Report
 
 # The figures that are compared in total, with their units.
 FIGURES: Final[Mapping[str, str]] = MappingProxyType(

@@ -10,7 +10,7 @@ from app.comparisons.compare import ComparisonDocument, Compiled, compare
 from app.context import Context
 from app.errors import ConflictError
 from app.jobs import service as jobs
-from compiler.plan import Plan, Report
+from compiler.report.plan import Plan, Report
 from compiler.version import COMPILER_VERSION
 
 T = TypeVar("T", Plan, Report)

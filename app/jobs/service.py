@@ -23,7 +23,7 @@ from app.problems import Problem, problem
 from app.report_page.page import FILE_NAME as PAGE_NAME
 from app.report_page.page import page_tag, report_page
 from compiler.errors import InternalError, TesseraError, printable
-from compiler.plan import Plan, Report
+from compiler.report.plan import Plan, Report
 from compiler.version import COMPILER_VERSION
 
 # A lost result of a job is asked for again at most once in this time.

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from app.printing.text_table import Column, print_line, print_table, print_text, span, table_csv, wrapped
 from compiler.amounts import bytes_text, count_text, share_text, si_text
-from compiler.headline import LABEL_WIDTH, Line, headline, title
-from compiler.plan import Plan, PlanGroup, PlanSegment, Report
+from compiler.report.headline import LABEL_WIDTH, Line, headline, title
+from compiler.report.plan import Plan, PlanGroup, PlanSegment, Report
 
 # All columns; so many of them, the first ones, are in every table, the others in a wide one.
 _COLUMNS: Final = (

@@ -8,7 +8,7 @@ from app.printing.text_table import Column, print_table, print_text
 from app.simulations.report import SimulationReport
 from compiler.amounts import bytes_text, count_text
 from compiler.errors import printable
-from compiler.execution import OutputCheck
+from compiler.report.execution import OutputCheck
 
 
 def print_outputs(report: SimulationReport, console: Console) -> None:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from compiler.errors import printable
-from compiler.headline import headline
-from compiler.plan import Plan, Report
+from compiler.report.headline import headline
+from compiler.report.plan import Plan, Report
 from compiler.version import COMPILER_VERSION
 
 FILE_NAME: Final = "report.html"

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from compiler.execution import OutputCheck, Part
-from compiler.plan import ModelRef, ProfileRef
+from compiler.report.execution import OutputCheck, Part
+from compiler.report.plan import ModelRef, ProfileRef
 
 
 class TensorReport(Part, frozen=True, kw_only=True):

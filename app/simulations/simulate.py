@@ -16,14 +16,14 @@ import numpy as np
 from app.simulations.arrays import Array, plain_tensors
 from app.simulations.inputs import fitted_inputs, made_up_inputs
 from app.simulations.report import ComparisonReport, SimulationReport, TensorReport, VerifiedSegment
-from compiler.describe_execution import output_check
 from compiler.errors import CompilationCancelledError, RequestError, printable
 from compiler.frontend.source import ModelSource
-from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import profile_digest
 from compiler.program.errors import ProgramError
 from compiler.program.executable import DEFAULT_LIMIT_BYTES, ChipSegment, Executable, HostSegment, check_flow, read
 from compiler.program.loops.proof import ProvedProgram, prove
+from compiler.report.plan import ModelRef, ProfileRef
+from compiler.report.programs import output_check
 from compiler.simulator.compare import compare
 from compiler.simulator.external_files import refuse_outside
 from compiler.simulator.reference import run_reference
@@ -183,7 +183,7 @@ def _verified(executable: Executable) -> Iterator[VerifiedSegment]:
             kind="chip",
             chip=segment.chip,
             nodes=len({node for step in segment.program.steps for node in step.nodes}),
-            statements=len(segment.program.program.commands),
+            statements=len(segment.program.commands),
             commands=sum(count for _, count in proved.commands),
             opcodes={opcode.name.lower(): count for opcode, count in proved.commands},
             touched_bytes=proved.touched_bytes,

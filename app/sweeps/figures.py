@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from compiler.execution import Part
-from compiler.plan import NativeShare, Plan, Report
 from compiler.profile import Profile
 from compiler.profile.fields import on_chip_bytes
+from compiler.report.execution import Part
+from compiler.report.plan import NativeShare, Plan, Report
 
 
 class Figures(Part, frozen=True, kw_only=True):

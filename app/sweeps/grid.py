@@ -9,9 +9,9 @@ from math import prod
 from typing import Any, Final, TypeVar
 
 from compiler.errors import RequestError, TesseraError, printable
-from compiler.execution import Part
 from compiler.profile import Profile
 from compiler.profile.fields import Value, field_named, with_fields
+from compiler.report.execution import Part
 
 MAX_POINTS: Final = 1024
 MAX_FIELDS: Final = 8

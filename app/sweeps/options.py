@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from app.sweeps.grid import Grid
-from compiler.plan import ProfileRef
+from compiler.report.plan import ProfileRef
 
 
 class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):

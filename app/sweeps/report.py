@@ -13,9 +13,9 @@ from app.jobs.records import State
 from app.sweeps.figures import Figures
 from app.sweeps.front import pareto_front
 from app.sweeps.grid import Grid
-from compiler.execution import Part
-from compiler.plan import ModelRef, ProfileRef
 from compiler.profile.fields import Value
+from compiler.report.execution import Part
+from compiler.report.plan import ModelRef, ProfileRef
 
 # The criteria of the front, besides latency.
 _CRITERIA: Final = ("energy_j", "dram_bytes", "on_chip_bytes")

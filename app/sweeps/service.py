@@ -27,9 +27,9 @@ from app.sweeps.report import PointReport, SweepHead, SweepReport, sweep_report
 from app.trace_context import current_traceparent
 from compiler.errors import TesseraError
 from compiler.options import Options
-from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import Profile
 from compiler.profile.fields import Value
+from compiler.report.plan import ModelRef, ProfileRef
 from compiler.version import COMPILER_VERSION
 
 _PROFILES_AT_ONCE: Final = 16

@@ -13,11 +13,11 @@ import msgspec
 from app.sweeps.report import PointReport
 from app.sweeps.target import Target
 from compiler.errors import RequestError, printable
-from compiler.execution import Part
-from compiler.plan import ModelRef, ProfileRef
 from compiler.profile import Profile
 from compiler.profile.fields import Field, has_part, no_part, value_of
 from compiler.profile.quantities import amount_text, quantity
+from compiler.report.execution import Part
+from compiler.report.plan import ModelRef, ProfileRef
 
 # The default range: from a sixteenth of the profile's value to sixteen times as much, in 64ths of it.
 _RANGE: Final = 16

@@ -12,9 +12,9 @@ from app.tables.counts import REQUESTS, answered
 from app.tables.lookup import Found, Hit
 from app.tables.open_packages import OpenPackage
 from app.tables.table_encoding import Kind, StoredRun
-from compiler.dim_ranges import DimRangeDoc
-from compiler.execution import Part
-from compiler.plan import ModelRef, ProfileRef
+from compiler.report.dim_ranges import DimRangeDoc
+from compiler.report.execution import Part
+from compiler.report.plan import ModelRef, ProfileRef
 from compiler.shapes.legal import shape_at
 from compiler.shapes.tails import TailMode
 from compiler.shapes.units import UnitSet

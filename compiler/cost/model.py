@@ -224,9 +224,9 @@ def _stage_costs(traffic: Traffic, profile: Profile) -> tuple[StageCost, ...]:
 
 def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, int]:
     """Cycles of each on-chip resource that an op keeps, spread evenly over the units in use."""
-    engines, sram = profile.engines, profile.sram
+    engines, sram = profile.engines, profile.units.memory
     parts = {"nram": max(step.nram_read_cycles, step.nram_write_cycles), "wram": step.wram_cycles}
-    if sram is None:
+    if profile.units.are_cores:
         link = engines.link
         if link is not None and step.exchanged_bytes > step.awaited_bytes:
             moved = (step.exchanged_bytes - step.awaited_bytes) / (link.bytes_per_cycle * max(1, traffic.units - 1))
@@ -279,7 +279,7 @@ def _together(steps: tuple[StepTraffic, ...]) -> StepTraffic:
 
 def _passing_cycles(traffic: Traffic, profile: Profile) -> int:
     """Cycles of handing on inputs that several units need and one has read."""
-    engine = profile.engines.cdma if profile.sram is not None else profile.engines.link
+    engine = profile.units.peer_engine
     if engine is None or not traffic.passed_on_bytes:
         return 0
     return ceil(traffic.passed_on_bytes / (engine.bytes_per_cycle * max(1, traffic.units - 1)))
@@ -287,7 +287,7 @@ def _passing_cycles(traffic: Traffic, profile: Profile) -> int:
 
 def _handed_on_cycles(traffic: Traffic, profile: Profile) -> int:
     """Cycles of handing on all that several units need and one has read, weights too."""
-    engine = profile.engines.cdma if profile.sram is not None else profile.engines.link
+    engine = profile.units.peer_engine
     weights = sum(step.exchanged_bytes - step.awaited_bytes for step in traffic.steps)
     if engine is None or traffic.units == 1:
         return 0
@@ -333,7 +333,7 @@ def _energy_by_level(traffic: Traffic, profile: Profile, cycles: int) -> tuple[t
 def _link_pj(traffic: Traffic, profile: Profile) -> float:
     """Energy of the links: what passes between units, and what crosses the mesh to reach DRAM."""
     link = profile.engines.link
-    if link is None or profile.sram is not None:
+    if link is None or not profile.units.are_cores:
         return 0.0
     hops = traffic.passed_on_bytes + sum(step.exchanged_byte_hops for step in traffic.steps)
     to_dram = traffic.read_bytes + traffic.table_bytes + traffic.output_bytes

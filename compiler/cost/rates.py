@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from compiler.ops.op_facts import OpFacts
-from compiler.profile.schema import Engine, Profile
+from compiler.profile.schema import Engine, Link, Profile
 
 # Bytes that one lane of a core's vector unit copies per cycle.
 _LANE_BYTES: Final = 4
@@ -28,26 +28,26 @@ def reads_are_shared(profile: Profile) -> bool:
 
 def units_are_connected(profile: Profile) -> bool:
     """True if data can pass between the units that hold tiles: over CDMA, or without SRAM over core links."""
-    if profile.sram is not None:
-        return profile.engines.cdma is not None or profile.clusters_per_chip == 1
-    return profile.engines.link is not None or profile.cores == 1
+    return profile.units.peer_engine is not None or profile.units.count == 1
 
 
 def dram_startup_cycles(profile: Profile) -> float:
     """Start-up of one DRAM transfer in cycles."""
-    engine = profile.engines.gdma if profile.sram is not None else profile.engines.iodma
-    startup = engine.startup_ns if engine is not None else profile.dram.startup_ns
-    return max(startup, profile.dram.startup_ns) * profile.clock_hz / 1e9
+    engine = profile.units.dram_engine
+    own = profile.dram.startup_ns * profile.clock_hz / 1e9
+    return own if engine is None else max(own, engine_startup_cycles(engine, profile))
 
 
-def engine_startup_cycles(engine: Engine, profile: Profile) -> float:
-    """Start-up of one transfer of an engine in cycles."""
+def engine_startup_cycles(engine: Engine | Link, profile: Profile) -> float:
+    """Start-up of one transfer of an engine in cycles; of a link, a hop."""
+    if isinstance(engine, Link):
+        return engine.hop_cycles
     return engine.startup_ns * profile.clock_hz / 1e9
 
 
 def dram_port_bytes_per_cycle(profile: Profile, units: int) -> float:
     """Bytes per cycle between DRAM and `units` units: the engines' sum, at most the DRAM's bandwidth."""
-    engine = profile.engines.gdma if profile.sram is not None else profile.engines.iodma
+    engine = profile.units.dram_engine
     engines = engine.bytes_per_cycle * units if engine is not None else profile.dram_bytes_per_cycle
     return min(profile.dram_bytes_per_cycle, engines)
 

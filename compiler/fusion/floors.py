@@ -124,7 +124,7 @@ class GroupFloors:
         result = np.full((len(table), 3), np.inf)
         read, written, kept = ends
         weights = table[:, _WEIGHTS]
-        rate = dram_port_bytes_per_cycle(profile, profile.clusters_per_chip if profile.sram else profile.cores)
+        rate = dram_port_bytes_per_cycle(profile, profile.units.count)
         startup = ceil(2 * dram_startup_cycles(profile))
         mixing = table[:, _GATHERED] > 0
         for number, spread in enumerate(self._spreads):
@@ -163,7 +163,7 @@ class GroupFloors:
         inside = held.weights * (float(profile.weights.compression) * (1 - _ROUNDING))
         in_cores = inside / spread.channels
         room, channels = profile.weight_memory_bytes, spread.channels / float(profile.weights.compression)
-        if profile.sram is None:
+        if profile.units.are_cores:
             capacity = float(profile.nram.capacity_bytes)
             beside = capacity if profile.weights_share_activations else inf
             resident = np.minimum(capacity, beside - in_cores)
@@ -173,13 +173,13 @@ class GroupFloors:
                 (_rounds(held.live, spread.units, np.where(in_cores <= room, resident, 0)), none),
                 (_rounds(held.live, spread.units, streamed), again * (1 - _ROUNDING)),
             ]
-        capacity = float(profile.sram.capacity_bytes)
+        capacity, weight_part = float(profile.units.memory.capacity_bytes), profile.units.weight_part_bytes
         in_unit = inside / spread.channel_units
         fits = np.where(in_cores <= room, capacity, 0)
         nested, staged = (_rounds(b, spread.units, fits) for b in (held.ends, held.live))
         again = np.maximum(0.0, held.weights - channels * room)
-        if profile.sram.weight_bytes is not None:
-            again = np.maximum(0.0, again - spread.channel_units * profile.sram.weight_bytes)
+        if weight_part is not None:
+            again = np.maximum(0.0, again - spread.channel_units * weight_part)
             streamed = _rounds(held.live, spread.units, capacity + none)
             return [(nested, none), (streamed, again * (1 - _ROUNDING))]
         waiting = _rounds(held.live, spread.units, capacity - in_unit)
@@ -188,8 +188,7 @@ class GroupFloors:
 
     def _passing_rate(self) -> float:
         """Bytes per cycle of the engine that passes results from unit to unit."""
-        engines = self.profile.engines
-        engine = engines.cdma if self.profile.sram is not None else engines.link
+        engine = self.profile.units.peer_engine
         return inf if engine is None else engine.bytes_per_cycle
 
     def _sums(self, group: int) -> tuple[tuple[float, ...], int, tuple[float, ...]]:
@@ -256,7 +255,7 @@ class GroupFloors:
         unit = op.weight_bytes * float(profile.weights.compression) / spread.channel_units
         core = unit / spread.channel_cores
         slices = max(1, ceil(core / weight_slice_bytes(profile)))
-        if profile.sram is None:
+        if profile.units.are_cores:
             return core / slices * min(2, slices) * (1 - _ROUNDING)
         return min(unit, core / slices * profile.cores_per_cluster) * (1 - _ROUNDING)
 
@@ -337,10 +336,7 @@ def _is_summable(op: OpFacts) -> bool:
 
 def _spreads(profile: Profile) -> tuple[_SpreadOver, ...]:
     """All ways of spreading over all units, or one, and all cores; what uses fewer takes longer."""
-    if profile.sram is None:
-        units, cores = profile.cores, 1
-    else:
-        units, cores = profile.clusters_per_chip, profile.cores_per_cluster
+    units, cores = profile.units.count, profile.units.cores
     over_units = [(units, 1), (1, units), (1, 1)] if units > 1 else [(1, 1)]
     over_cores = [(cores, 1), (1, cores)] if cores > 1 else [(1, 1)]
     return tuple(

@@ -76,7 +76,7 @@ class Merged:
 
 def tile_field(profile: Profile) -> str:
     """The capacity of the memory that a tile lies in (S)."""
-    return "nram.capacity_bytes" if profile.sram is None else "sram.capacity_bytes"
+    return f"{profile.units.level}.capacity_bytes"
 
 
 def weight_field(profile: Profile) -> str:

@@ -135,7 +135,7 @@ def _attempts(geometry: GroupGeometry, profile: Profile, wishes: Wishes, pin: Pi
     slices: list[dict[str, object]] = [{}]
     fixed, sizes = dict(pin.fixed), dict(pin.sizes)
     if "C" in sizes and "channel_slices" not in fixed:
-        units = profile.clusters_per_chip if profile.sram is not None else profile.cores
+        units = profile.units.count
         counts = {ceil_div(extents["C"], sizes["C"] * parts) for parts in (1, units)}
         slices = [{"channel_slices": count} for count in sorted(counts)]
     for mode, count in product(modes, slices):
@@ -275,16 +275,15 @@ def _check(geometry: GroupGeometry, profile: Profile, pin: Pin) -> None:
         for axis, size in given.items():
             if size > limits[axis]:
                 raise _impossible(geometry, f"{what} {axis} = {size}", f"at most {limits[axis]}")
-    has_sram = profile.sram is not None
-    units = profile.clusters_per_chip if has_sram else profile.cores
-    for name, most in (("units", units), ("cores", profile.cores_per_cluster if has_sram else 1)):
+    units = profile.units.count
+    for name, most in (("units", units), ("cores", profile.units.cores)):
         given_count = fixed.get(name)
         if isinstance(given_count, int) and given_count > most:
             raise _impossible(geometry, f"{name} = {given_count}", f"at most {most} on this profile")
     spread, core_spread = fixed.get("spread"), fixed.get("core_spread")
     if spread is not None and fixed.get("units") is not None and (fixed["units"] == 1) != (spread is Spread.SINGLE):
         raise _impossible(geometry, f"units = {fixed['units']} with spread {spread}", "single for one unit, else not")
-    in_unit = fixed.get("cores") or (profile.cores_per_cluster if has_sram else 1)
+    in_unit = fixed.get("cores") or profile.units.cores
     if core_spread is not None and (in_unit == 1) != (core_spread is Spread.SINGLE):
         raise _impossible(
             geometry, f"cores = {in_unit} with core_spread {core_spread}", "single for one core, else not"

@@ -119,13 +119,10 @@ def with_fields(profile: Profile, changes: Mapping[str, Value]) -> Profile:
 
 def on_chip_bytes(profile: Profile) -> int:
     """The capacity of all memories on all chips together: SRAM, NRAM and WRAM with their weight parts."""
-    per_cluster = 0 if profile.sram is None else profile.sram.capacity_bytes + (profile.sram.weight_bytes or 0)
-    per_core = sum(
-        memory.capacity_bytes + (memory.weight_bytes or 0)
-        for memory in (profile.nram, profile.wram)
-        if memory is not None
+    counts = ((profile.sram, profile.clusters_per_chip), (profile.nram, profile.cores), (profile.wram, profile.cores))
+    return profile.chips * sum(
+        count * (memory.capacity_bytes + (memory.weight_bytes or 0)) for memory, count in counts if memory is not None
     )
-    return profile.chips * profile.clusters_per_chip * (per_cluster + profile.cores_per_cluster * per_core)
 
 
 def has_part(profile: Profile, field: Field) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -199,7 +201,31 @@ class Weights(_Part, frozen=True, kw_only=True):
     ] = 1.0
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """The level of a chip that holds tiles: its clusters with their SRAM, or its cores where there is none.
+
+    `count`: of a chip. `cores`: of each unit, 1 where units are cores. `memory`: what a tile lies in, on memory level
+    `level`. `weight_part_bytes`: size of a part for weights alone in a memory that several cores share; None if there
+    is none. `dram_engine` moves between DRAM and a unit, `peer_engine` from unit to unit; None where nothing does.
+    """
+
+    name: Literal["cluster", "core"]
+    count: int
+    cores: int
+    level: Literal["sram", "nram"]
+    memory: Memory
+    weight_part_bytes: int | None
+    dram_engine: Engine | None
+    peer_engine: Engine | Link | None
+
+    @property
+    def are_cores(self) -> bool:
+        """True if no memory lies between DRAM and the cores' own."""
+        return self.name == "core"
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """An accelerator (PROF-2). Sizes in bytes, rates per cycle of `clock_hz`, energies in picojoule."""
 
     schema: Annotated[Literal["tessera.profile/1"], _means("version of this format")]
@@ -240,6 +266,31 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def cores(self) -> int:
         """Cores of one chip."""
         return self.clusters_per_chip * self.cores_per_cluster
+
+    @cached_property
+    def units(self) -> Units:
+        """What holds tiles on a chip, as data."""
+        if self.sram is None:
+            return Units(
+                name="core",
+                count=self.cores,
+                cores=1,
+                level="nram",
+                memory=self.nram,
+                weight_part_bytes=None,
+                dram_engine=self.engines.iodma,
+                peer_engine=self.engines.link,
+            )
+        return Units(
+            name="cluster",
+            count=self.clusters_per_chip,
+            cores=self.cores_per_cluster,
+            level="sram",
+            memory=self.sram,
+            weight_part_bytes=self.sram.weight_bytes,
+            dram_engine=self.engines.gdma,
+            peer_engine=self.engines.cdma,
+        )
 
     @property
     def is_stationary(self) -> bool:

@@ -20,9 +20,8 @@ from compiler.profile.schema import Profile
 from compiler.program.decode import stored_constant
 from compiler.program.encoding.blob import Blob
 from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment, Value, Weight
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.lower import LoweredGraph
-from compiler.program.program import Region, Role
+from compiler.program.program import Program, Region, Role
 from compiler.units import element_bytes
 from compiler.version import COMPILER_VERSION
 
@@ -43,9 +42,8 @@ def executable_of(lowered: LoweredGraph, source: ModelSource, profile: Profile, 
         if found.segment.kind is SegmentKind.HOST:
             segments.append(host_segment(graph, found.segment.id, found.segment.ops))
         elif part.program is not None:
-            program = LoopedProgram.of(part.program)
-            weights = stored_weights(graph, weights_of, program) if has_values else ()
-            segments.append(ChipSegment(id=found.segment.id, chip=chip or 0, program=program, weights=weights))
+            weights = stored_weights(graph, weights_of, part.program) if has_values else ()
+            segments.append(ChipSegment(id=found.segment.id, chip=chip or 0, program=part.program, weights=weights))
     plain = msgspec.to_builtins(options)
     for bound in ("time_limit_s", "memory_limit_bytes"):
         plain.pop(bound)
@@ -100,7 +98,7 @@ def _named(node: HostNode, results: dict[int, str]) -> HostNode:
     return replace(node, outputs=outputs)
 
 
-def stored_weights(graph: Graph, source: ModelSource, program: LoopedProgram) -> tuple[Weight, ...]:
+def stored_weights(graph: Graph, source: ModelSource, program: Program) -> tuple[Weight, ...]:
     """The bytes of every weight region of a program, read when they are needed."""
     return tuple(
         Weight(region=number, data=_blob(graph, source, region))

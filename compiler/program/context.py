@@ -41,13 +41,17 @@ class Operand:
     is_same: bool = False
 
 
+# A row of ENTRY: where the box starts, how long it is, the range of what is summed, whether sums begin and end.
+Entry = tuple[tuple[int, ...], tuple[int, ...], int, int, int, int]
+
+
 @dataclass(slots=True)
 class Table:
     """A parameter table in the making: its op, the axes of its result, and its entries with their numbers."""
 
     op: int
     rank: int
-    entries: list[tuple[object, ...]] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
     known: dict[tuple[Box, tuple[int, int], bool, bool], int] = field(default_factory=dict)
 
 

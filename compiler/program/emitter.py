@@ -118,9 +118,9 @@ def machine_of(profile: Profile, dram_bytes: int = 0) -> Machine:
     clusters, cores, per = profile.clusters_per_chip, profile.cores, profile.cores_per_cluster
     places = [Place(level=Level.DRAM, number=0, capacity_bytes=dram_bytes or profile.dram.capacity_bytes)]
     levels: list[tuple[Level, int, int | None]] = []
-    if profile.sram is not None:
-        levels += [(Level.SRAM, clusters, profile.sram.capacity_bytes)]
-        levels += [(Level.SRAM_WEIGHTS, clusters, profile.sram.weight_bytes)]
+    if not profile.units.are_cores:
+        levels += [(Level.SRAM, clusters, profile.units.memory.capacity_bytes)]
+        levels += [(Level.SRAM_WEIGHTS, clusters, profile.units.weight_part_bytes)]
     levels += [(Level.NRAM, cores, profile.nram.capacity_bytes)]
     if profile.wram is not None:
         levels += [(Level.WRAM, cores, profile.wram.capacity_bytes)]

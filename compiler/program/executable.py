@@ -33,7 +33,6 @@ from compiler.program.encoding.records import ProgramRecord, canonical, from_can
 from compiler.program.encoding.sizes import array_bytes, stream_of
 from compiler.program.encoding.stream import decode_entries, decode_stream, encode_entries, encode_stream
 from compiler.program.errors import ExecutableError
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Program, Role
 
 # What reading may take in memory beside the file, if the caller states nothing.
@@ -82,7 +81,7 @@ class ChipSegment:
 
     id: str
     chip: int
-    program: LoopedProgram
+    program: Program
     weights: tuple[Weight, ...]
 
 
@@ -246,7 +245,7 @@ def _sections(executable: Executable) -> Iterator[Section]:
         read_bytes += len(entries) + len(stream.data)
         taken_bytes += array_bytes(program)
         Budget(read_bytes, DEFAULT_LIMIT_BYTES).take(taken_bytes, f"segment {segment.id}")
-        yield Section(name="program", segment=number, pieces=(canonical(program_record(program.program)),))
+        yield Section(name="program", segment=number, pieces=(canonical(program_record(program)),))
         yield Section(name="tables", segment=number, pieces=(entries,))
         yield Section(name="commands", segment=number, pieces=(stream.data,))
         yield Section(name="weights", segment=number, pieces=packed[number].pieces())
@@ -352,16 +351,14 @@ def _read_chip(
     commands = Cursor(f"commands of segment {number}", container.section("commands", number), budget)
     stream = decode_stream(commands, len(parts.queues))
     commands.finish()
-    program = LoopedProgram(
-        program=Program(
-            commands=stream.commands,
-            wait_offsets=stream.wait_offsets,
-            waits=stream.waits,
-            calls=stream.calls,
-            bindings=stream.bindings,
-            **program_parts(parts, entries, label),
-        ),
+    program = Program(
+        commands=stream.commands,
+        wait_offsets=stream.wait_offsets,
+        waits=stream.waits,
         loops=stream.loops,
+        calls=stream.calls,
+        bindings=stream.bindings,
+        **program_parts(parts, entries, label),
     )
 
     def refuse(message: str, *, actual: object, limit: object) -> NoReturn:

@@ -106,7 +106,10 @@ def is_call(opcodes: Any) -> Flags:
 
 
 def check_fields(program: Program, limits: ProgramLimits = DEFAULT_LIMITS) -> None:
-    """Raise ProgramError if a field of the program names nothing or is beyond reason."""
+    """Raise ProgramError if a field of the program names nothing or is beyond reason.
+
+    Loops and waits are judged apart (`loops/form.py`).
+    """
     _check_tables(program, limits)
     _check_places(program)
     _check_commands(program)
@@ -131,9 +134,6 @@ def _check_tables(program: Program, limits: ProgramLimits) -> None:
             raise ProgramError(f"the {name} are no rows of their type", violation="tables")
         if len(rows) > limit:
             raise ProgramError(f"too many {name}", violation="size", actual=len(rows), limit=limit)
-    for name, rows in (("wait offsets", program.wait_offsets), ("waits", program.waits)):
-        if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise ProgramError(f"the {name} are no list of integers", violation="tables")
     entries = (len(program.commands) + 1) * len(program.queues)
     if entries > limits.clock_entries:
         raise ProgramError(
@@ -188,20 +188,6 @@ def _check_commands(program: Program) -> None:
         refuse_first(least < 1, moves, f"{name} must be at least 1", "extent", least, 1)
     calls = np.flatnonzero(is_call(commands["opcode"]))
     _within(commands["call"][calls], 0, len(program.calls), "an unknown call", "call", calls)
-    _check_waits(program)
-
-
-def _check_waits(program: Program) -> None:
-    offsets, waits, count = program.wait_offsets, program.waits, len(program.commands)
-    if len(offsets) != count + 1 or offsets[0] != 0 or offsets[-1] != len(waits):
-        raise ProgramError(
-            "wait offsets do not fit the commands and waits", violation="waits", actual=len(offsets), limit=count + 1
-        )
-    steps = offsets[1:] < offsets[:-1]
-    refuse_first(steps, None, "wait offsets fall", "waits", offsets[1:], offsets[:-1])
-    waiting = np.repeat(np.arange(count), offsets[1:].astype(np.int64) - offsets[:-1])
-    bad = (waits < 0) | (waits >= waiting)
-    refuse_first(bad, waiting, "waits for a command that is not before it", "waits", waits, waiting - 1)
 
 
 def _check_calls(program: Program) -> None:

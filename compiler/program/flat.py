@@ -40,7 +40,8 @@ class FlatLowering(GroupLowering):
 
     def work(self) -> tuple[Step | Loop, ...]:
         """All ops of the group, one after another, each on all tiles of a round, slice by slice of its weights."""
-        self._known_entries: tuple[tuple[int, int], list[_Entry]] | None = None
+        # by op those of one round, and which that is
+        self._known_entries: dict[int, tuple[int, list[_Entry]]] = {}
         found: list[Step | Loop] = []
         for step, op in enumerate(self.geometry.ops):
             name = op.output
@@ -50,15 +51,12 @@ class FlatLowering(GroupLowering):
                 found.append(self.step(f"sum up {name}", op, partial(sums, step, op)))
             else:
                 slices = (
-                    self.step(f"weights of {name}", op, partial(self._weights, step, op)),
+                    self.passing_weights(step, op, "weights", partial(self._weights, step, op)),
                     self.step(f"make {name}", op, partial(self._make, step, op)),
                 )
                 found.append(Loop(name=f"slices of {name}", count=partial(self._slice_count_of, step, op), body=slices))
-            share = self.each(partial(self.share_channels, step, op, "link"))
-            found.append(self.step(f"share {name}", op, share))
-            found.append(self.step(f"send {name}", op, self.each(partial(self.pass_on, name))))
-            kept = self.dying((step,))
-            found += [self.step(f"keep {dying}", op, self.each(partial(self.keep, dying))) for dying in kept]
+            found += [self.share_step(step, op, "link"), self.send_step(name, op)]
+            found += [self.keep_step(dying, op) for dying in self.dying((step,))]
         return tuple(found)
 
     # --- ops ----------------------------------------------------------------------------------------------------------
@@ -72,15 +70,16 @@ class FlatLowering(GroupLowering):
 
     def _entries(self, op: OpFacts, number: int) -> list[_Entry]:
         """Who makes what of an op's result in a round; the last answer is kept, for it is asked for slice by slice."""
-        if self._known_entries is not None and self._known_entries[0] == (op.index, number):
-            return self._known_entries[1]
+        known = self._known_entries.get(op.index)
+        if known is not None and known[0] == number:
+            return known[1]
         found: list[_Entry] = []
         for unit, index, held in self._held(op, number):
             box = self.unit_part(op, unit, held.box)
             if not is_empty(box):
                 channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
                 found.append(_Entry(unit, index, held, box, channels))
-        self._known_entries = (op.index, number), found
+        self._known_entries[op.index] = number, found
         return found
 
     def _slice_count_of(self, step: int, op: OpFacts, at: At) -> int:

@@ -54,8 +54,7 @@ class GroupLowering(SharedLowering):
     def _refuse_what_has_no_commands(self) -> None:
         """Raises LimitError for tilings that only a pinned schedule can ask for, and that are not lowered."""
         kept = [name for name in self.group.reduced if self.tiles.stores(name)]
-        staged = self.profile.sram is not None and not self.group.is_nested
-        if self.group.input_parts > 1 and (kept or staged):
+        if self.group.input_parts > 1 and (kept or self.group.is_staged):
             raise LimitError(
                 "sums in parts are not lowered with kept halos of what is summed, nor breadth-first under an SRAM",
                 code="not_lowered",
@@ -113,14 +112,37 @@ class GroupLowering(SharedLowering):
         reads = [(name, self._first_reader(name)) for name in self.geometry.inputs]
         makes = [(name, self.op_of(name)) for name in self.geometry.outputs]
         return (
-            *(self.step(f"send {name}", op, self.each(partial(self.pass_on, name))) for name, op in reads),
+            *(self.send_step(name, op) for name, op in reads),
             *self.work(),
             *(self.step(f"store {name}", op, partial(self._store, name)) for name, op in makes),
-            *(self.step(f"keep {name}", op, self.each(partial(self.keep, name))) for name, op in reads),
+            *(self.keep_step(name, op) for name, op in reads),
         )
 
-    def step(self, name: str, op: OpFacts, emit: Callable[[At], None], *, brings_lasting: bool = False) -> Step:
-        """A step of an iteration whose commands belong to an op."""
+    def send_step(self, name: str, op: OpFacts) -> Step:
+        """The step in which units send each other what later tiles need of a tensor."""
+        is_sent = self.group.exchanges and self._is_stored(name)
+        return self.step(f"send {name}", op, self.each(partial(self._pass_on, name)) if is_sent else None)
+
+    def share_step(self, step: int, op: OpFacts, engine: str) -> Step:
+        """The step in which units that share out the channels send each other their parts of a result."""
+        emit = partial(self.share_channels, step, op, engine) if self.units_share(op) else None
+        return self.step(f"share {op.output}", op, emit)
+
+    def keep_step(self, name: str, op: OpFacts) -> Step:
+        """The step in which units put what their later tiles need of a tensor into their stores."""
+        return self.step(f"keep {name}", op, self.each(partial(self._keep, name)) if self._is_stored(name) else None)
+
+    def _is_stored(self, name: str) -> bool:
+        """True if later tiles need something of a tensor.
+
+        Rows of a table never lie in the unit's memory as an input: each op that wants them reads them in DRAM.
+        """
+        return bool(self.tiles.stores(name)) and name not in self._written_over and name not in self.gathered
+
+    def step(self, name: str, op: OpFacts, emit: Callable[[At], None] | None, *, brings_lasting: bool = False) -> Step:
+        """A step of an iteration whose commands belong to an op; without `emit` nothing is done in it."""
+        if emit is None:
+            return Step(name=name, emit=None)
 
         def its(at: At) -> None:
             self.emitter.step = self.step_of[op.index]
@@ -130,8 +152,12 @@ class GroupLowering(SharedLowering):
 
     def lasting_weights(self, step: int, op: OpFacts) -> Step:
         """The step that brings the weights of an op that several rounds find in place."""
-        bring = partial(self.weights.bring_lasting, step)
+        bring = partial(self.weights.bring_lasting, step) if self.weights.may_last(step) else None
         return self.step(f"lasting weights of {op.output}", op, bring, brings_lasting=True)
+
+    def passing_weights(self, step: int, op: OpFacts, name: str, bring: Callable[[At], None]) -> Step:
+        """A step that brings weights of an op which come with every use."""
+        return self.step(f"{name} of {op.output}", op, bring if self.weights.may_pass(step) else None)
 
     def each(self, emit: Callable[[int, Index], None]) -> Callable[[At], None]:
         """What is done for each unit and its tile of a round."""
@@ -275,9 +301,9 @@ class GroupLowering(SharedLowering):
 
     # --- what later tiles need ----------------------------------------------------------------------------------------
 
-    def pass_on(self, name: str, unit: int, index: Index) -> None:
+    def _pass_on(self, name: str, unit: int, index: Index) -> None:
         """Send what a tile made, and later tiles of other units need, to these units (TILE-3)."""
-        if self.group.exchanges and self.first_slice(name, index):
+        if self.first_slice(name, index):
             # units that share out one tile send each other their parts of it, and keep for themselves what waits
             known = self.owners.of(index)
             for axis in self.tiles.stored_axes(name):
@@ -287,20 +313,16 @@ class GroupLowering(SharedLowering):
                         if other not in known:
                             self._save(name, unit, index, later, other, axis)
 
-    def keep(self, name: str, unit: int, index: Index) -> None:
+    def _keep(self, name: str, unit: int, index: Index) -> None:
         """Put what a tile made, and later tiles of its unit need, into the unit's stores: innermost axis first."""
-        axes = self.tiles.stored_axes(name)
-        if not axes or not self.last_slice(name, index):
-            return
-        for axis in axes:
+        for axis in self.tiles.stored_axes(name) if self.last_slice(name, index) else ():
             later = self.tiles.successor(axis, index)
             if later is not None and unit in self.owners.of(later):
                 self._save(name, unit, index, later, unit, axis)
 
     def _save(self, name: str, unit: int, index: Index, later: Index, other: int, axis: str) -> None:
         store = self.buffers.store(self.place(other), name, axis)
-        if store is None or name in self._written_over or name in self.gathered:
-            # rows of a table never lie in the unit's memory as an input: each op that wants them reads them in DRAM
+        if store is None:
             return
         box = self.tiles.saved(name, index, later, axis, whole=other != unit)
         if box is None:

@@ -20,11 +20,12 @@ At = tuple[int, ...]
 class Step:
     """Something that is done once in each iteration: what, and the function that emits it.
 
-    `brings_lasting`: it brings what several rounds find in place, so that some iterations do nothing.
+    `emit`: None where a group never does anything in it; the numbers of all steps decide ties. `brings_lasting`: it
+    brings what several rounds find in place, so that some iterations do nothing.
     """
 
     name: str
-    emit: Callable[[At], None]
+    emit: Callable[[At], None] | None
     brings_lasting: bool = False
 
 

@@ -28,7 +28,6 @@ from compiler.program.loops.loops import (
     ENTRY_START,
     SOURCE_ADDRESS,
     TARGET_ADDRESS,
-    LoopedProgram,
     Loops,
 )
 from compiler.program.program import ADDRESSES, OUTPUT, Level, Opcode, OperandType, Place, Program, Unit
@@ -53,7 +52,7 @@ class ListingOptions:
 
 
 def listing(
-    program: Program | LoopedProgram,
+    program: Program,
     *,
     profile: Profile | None = None,
     peaks: Mapping[int, int] | None = None,
@@ -63,20 +62,20 @@ def listing(
 
     `peaks` are the bytes in use at most, by place. Raises RequestError for a group that the program does not have.
     """
-    chosen, looped = options or ListingOptions(), LoopedProgram.of(program)
-    rows = _chosen(looped.program, chosen)
-    return _lines(looped, profile, peaks or {}, chosen, rows)
+    chosen = options or ListingOptions()
+    rows = _chosen(program, chosen)
+    return _lines(program, profile, peaks or {}, chosen, rows)
 
 
 def _lines(
-    looped: LoopedProgram,
+    program: Program,
     profile: Profile | None,
     peaks: Mapping[int, int],
     options: ListingOptions,
     rows: Sequence[int | None],
 ) -> Iterator[str]:
-    program, counts = looped.program, Instances(looped).counts
-    yield from _header(looped, profile)
+    counts = Instances(program).counts
+    yield from _header(program, profile)
     yield from _memories(program, peaks)
     yield from _regions(program)
     yield from _units(program)
@@ -84,14 +83,14 @@ def _lines(
     if options.summary:
         yield from _summary(program, counts)
         return
-    yield from _spaces(looped.loops)
+    yield from _spaces(program.loops)
     yield ""
     yield f"statements: {len(program.commands)}, for {counts.sum()} commands"
-    yield from _statements(looped, rows)
+    yield from _statements(program, rows)
 
 
-def _header(looped: LoopedProgram, profile: Profile | None) -> Iterator[str]:
-    sizes, program = program_sizes(looped), looped.program
+def _header(program: Program, profile: Profile | None) -> Iterator[str]:
+    sizes = program_sizes(program)
     name = f" for profile {_name(profile.name)}" if profile is not None else ""
     yield f"program {_name(program.name)}{name}"
     yield (
@@ -249,9 +248,9 @@ def _spaces(loops: Loops) -> Iterator[str]:
         yield f"  s{number} nest {space['nest']}: {tiles} in iteration {_sum(int(space['base']), strides)}"
 
 
-def _statements(looped: LoopedProgram, rows: Sequence[int | None]) -> Iterator[str]:
+def _statements(program: Program, rows: Sequence[int | None]) -> Iterator[str]:
     """A headline wherever nest or step changes, then a line per statement, its loops, and one per binding of a call."""
-    program, loops = looped.program, looped.loops
+    loops = program.loops
     head: tuple[int, int] | None = None
     digits = len(str(max(0, len(program.commands) - 1)))
     places = [_place(place) for place in program.places]
@@ -267,7 +266,7 @@ def _statements(looped: LoopedProgram, rows: Sequence[int | None]) -> Iterator[s
             head = nests[row], int(command["step"])
             yield from ("", f"{f'nest {nests[row]}, ' if nests[-1] else ''}{_headline(program, head[1])}")
         changes = _changes(loops, row)
-        yield f"  {row:>{digits}} {queues[command['queue']]} {_what(program, command, places)}{_waits(looped, row)}"
+        yield f"  {row:>{digits}} {queues[command['queue']]} {_what(program, command, places)}{_waits(program, row)}"
         if loops.run_offsets[row + 1] > loops.run_offsets[row]:
             yield f"  {'':>{digits}}   {_runs(loops, row)}{_moves(program, command, changes)}"
         if command["call"] >= 0:
@@ -391,9 +390,9 @@ def _axes(unit: Unit, operand: int, binding: Any) -> int:
     return int(used[-1]) + 1 if len(used) else 0
 
 
-def _waits(looped: LoopedProgram, row: int) -> str:
-    its = slice(*looped.program.wait_offsets[row : row + 2].tolist())
-    pairs = zip(looped.program.waits[its].tolist(), looped.loops.distances[its].tolist(), strict=True)
+def _waits(program: Program, row: int) -> str:
+    its = slice(*program.wait_offsets[row : row + 2].tolist())
+    pairs = zip(program.waits[its].tolist(), program.loops.distances[its].tolist(), strict=True)
     waits = [f"{number} - {distance}" if distance else str(number) for number, distance in pairs]
     return f"; after {', '.join(waits)}" if waits else ""
 

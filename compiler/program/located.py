@@ -60,7 +60,7 @@ class Located(ABC):
         self.tiles = Tiles(group.frustums)
         self.tensors = self.geometry.facts.tensors
         self.units = 1 if self.configuration.spread is Spread.SINGLE else self.configuration.units
-        self.level = Level.NRAM if self.profile.sram is None else Level.SRAM
+        self.level = Level(self.profile.units.level)
         self.buffers = Buffers(self.machine, memory_of(group))
         self.gathered = {o.gathered for op in self.geometry.ops for o in context.operands(op.index) if o.gathered}
         self.takes_over = self.taken_over()
@@ -70,7 +70,7 @@ class Located(ABC):
         self._dense: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
         self._core_places: dict[tuple[int, int], int] = {}
         self._summed: dict[tuple[int, int], int | None] = {}
-        self._wanted: dict[tuple[object, ...], Box | None] = {}
+        self._parts_of: dict[int, list[Part]] = {}
         self._readers: dict[tuple[int, str], list[tuple[OpFacts, Operand]]] = {}
         self.owners = Owners(group, self.tiles)
         self.rounds = rounds_of(self.tiles, self.owners)
@@ -108,12 +108,12 @@ class Located(ABC):
 
     def core_number(self, unit: int, core: int) -> int:
         """The number of a unit's core on the chip."""
-        return unit if self.profile.sram is None else unit * self.profile.cores_per_cluster + core
+        return unit * self.profile.units.cores + core
 
     def cores_of(self, unit: int) -> range:
         """The numbers of a unit's cores on the chip."""
         first = self.core_number(unit, 0)
-        return range(first, first + (1 if self.profile.sram is None else self.configuration.cores))
+        return range(first, first + self.configuration.cores)
 
     def queue(self, engine: str, number: int) -> int:
         """The queue of an engine."""

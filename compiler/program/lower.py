@@ -24,9 +24,9 @@ from compiler.profile.schema import Profile
 from compiler.program.decode import Decoders
 from compiler.program.encoding.sizes import ProgramSizes, bytes_by_core, program_sizes
 from compiler.program.errors import ProgramError
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.proof import ProvedProgram, prove
-from compiler.program.loops.time import LoopedTime, time_of
+from compiler.program.loops.time import ProgramTime, time_of
+from compiler.program.program import Program
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.equal_groups import EqualGroups
 from compiler.program.steps.segment import LISTED_ALL, SegmentSteps
@@ -44,8 +44,8 @@ class SegmentTooLongError(LimitError):
 class LoweredSegment:
     """A chip segment's program, how long it takes, what its proof found, and its bytes; all None for a host segment."""
 
-    program: LoopedProgram | None = None
-    time: LoopedTime | None = None
+    program: Program | None = None
+    time: ProgramTime | None = None
     proof: ProvedProgram | None = None
     sizes: ProgramSizes | None = None
 
@@ -188,7 +188,7 @@ class LowerSegments:
             program=program, time=time_of(program, self.profile), proof=proof, sizes=program_sizes(program)
         )
 
-    def _safe(self, steps: SegmentSteps) -> tuple[LoopedProgram, ProvedProgram]:
+    def _safe(self, steps: SegmentSteps) -> tuple[Program, ProvedProgram]:
         """A segment's program and its proof; raises ProgramError where it cannot be proved.
 
         Statements are found from a few tiles. Should they not hold at others, the segment is listed command by command.
@@ -196,6 +196,9 @@ class LowerSegments:
         shared = self.profile.engines.shared
         try:
             program = steps.lowered()
+            if any(actual > limit for _, limit, actual in _amounts(self.profile, program, program_sizes(program))):
+                # what was listed for its speed is shorter as loops
+                program = steps.lowered(listed_max=0)
             return program, prove(program, shared=shared)
         except ProgramError as error:
             if error.violation == "size":
@@ -261,8 +264,8 @@ class LowerSegments:
         if not amounts:
             return {}
         share = max(actual / limit for _, limit, actual in amounts)
-        listed = lowered.program.program
-        counts = np.bincount(listed.commands["step"], minlength=len(listed.steps))
+        program = lowered.program
+        counts = np.bincount(program.commands["step"], minlength=len(program.steps))
         ops = [op for group in found.groups for op in sorted(group.ops)]
         total = max(1, int(counts.sum()))
         return {op: share * count / total for op, count in zip(ops, counts.tolist(), strict=True)}
@@ -294,7 +297,7 @@ def _last_word(facts: GraphFacts, ops: Sequence[int], refused: Refused) -> Tesse
 
 
 def limit_exceeded(
-    facts: GraphFacts, profile: Profile, ops: Sequence[int], program: LoopedProgram, sizes: ProgramSizes
+    facts: GraphFacts, profile: Profile, ops: Sequence[int], program: Program, sizes: ProgramSizes
 ) -> LimitError | None:
     """The first limit of an executable that the program of some ops exceeds; None if it keeps all."""
     for field_name, limit, actual in _amounts(profile, program, sizes):
@@ -314,13 +317,13 @@ def limit_exceeded(
     return None
 
 
-def _amounts(profile: Profile, program: LoopedProgram, sizes: ProgramSizes) -> list[tuple[str, int, int]]:
+def _amounts(profile: Profile, program: Program, sizes: ProgramSizes) -> list[tuple[str, int, int]]:
     """What a profile limits of a program: (field, limit, actual)."""
     limits = profile.limits
-    amounts = [("commands", limits.commands, len(program.program.commands))]
+    amounts = [("commands", limits.commands, len(program.commands))]
     amounts.append(("program_bytes", limits.program_bytes, sizes.program_bytes))
     if limits.program_bytes_per_core is not None:
-        most = max(bytes_by_core(program.program, sizes).values(), default=0)
+        most = max(bytes_by_core(program, sizes).values(), default=0)
         amounts.append(("program_bytes_per_core", limits.program_bytes_per_core, most))
     return [(name, limit, actual) for name, limit, actual in amounts if limit is not None]
 
@@ -334,13 +337,12 @@ def no_programs(profile: Profile) -> str:
 
 def _called(lowered: LoweredSegment, name: str) -> LoweredSegment:
     """A segment's program by another name: segments are numbered anew when others were cut."""
-    looped = lowered.program
-    if looped is None or looped.program.name == name:
+    program = lowered.program
+    if program is None or program.name == name:
         return lowered
-    program = looped.program
     steps = tuple(replace(step, group=name + step.group.removeprefix(program.name)) for step in program.steps)
-    renamed = replace(looped, program=replace(program, name=name, steps=steps))
-    time = lowered.time and replace(lowered.time, looped=renamed)
+    renamed = replace(program, name=name, steps=steps)
+    time = lowered.time and replace(lowered.time, program=renamed)
     return replace(lowered, program=renamed, time=time)
 
 

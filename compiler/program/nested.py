@@ -55,7 +55,7 @@ class NestedLowering(NestedMemory):
             if is_parted:
                 found.append(self.step(f"sum up {name}", op, partial(self._sums, step, op)))
             else:
-                found.append(self.step(f"weights of {name}", op, partial(self._weights, step, op)))
+                found.append(self.passing_weights(step, op, "weights", partial(self._weights, step, op)))
                 found.append(self.step(f"make {name}", op, partial(self._make, step, op)))
             if self._parts_are_shared:
                 found.append(self.step(f"share {name}", op, partial(self._share, step, op)))

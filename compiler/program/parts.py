@@ -11,6 +11,7 @@ from compiler.ops.base import FLOATS
 from compiler.ops.op_facts import OpFacts
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, is_empty, overlap
+from compiler.program.iteration import At
 from compiler.program.located import Located, Part
 from compiler.program.peers import between_cores, loaders_at_once, send, share_out
 from compiler.program.program import OUTPUT, Level, Opcode
@@ -65,40 +66,45 @@ class SharedLowering(Located):
             return box
         return channel_part(op, box, unit, self.units)
 
-    def share_channels(self, step: int, op: OpFacts, engine: str, unit: int, index: Index) -> None:
-        """Where units make parts of the channels, send this unit's part to those that need it for a later op."""
-        if self.configuration.spread is not Spread.CHANNELS or self.group.channels_are_free:
-            return
-        if op.channel_axis is None:
-            # every unit has made all of it
-            return
-        held = self.tile(op.output, unit, index)
-        if held is None:
-            return
-        mine = self.unit_part(op, unit, held.box)
-        if is_empty(mine):
-            return
-        found: list[tuple[Held, Box]] = []
-        is_kept, numbers = bool(self.tiles.stores(op.output)), (*index.values(),)
-        for other in range(self.units):
-            if other == unit:
+    def units_share(self, op: OpFacts) -> bool:
+        """True if units make parts of the channels of an op's result; without channels each makes all of it."""
+        is_shared = self.configuration.spread is Spread.CHANNELS and not self.group.channels_are_free
+        return is_shared and op.channel_axis is not None
+
+    def share_channels(self, step: int, op: OpFacts, engine: str, at: At) -> None:
+        """Send the parts of the channels that units make to those that need them for a later op."""
+        # all units work on the same tile
+        index = self.rounds[at[0]][0][1]
+        receivers = self._receivers_of(step, op, index)
+        for unit, _ in self.rounds[at[0]]:
+            held = self.tile(op.output, unit, index)
+            mine = self.unit_part(op, unit, held.box) if held is not None else None
+            if held is None or mine is None or is_empty(mine):
                 continue
-            wanted: Box | None = held.box
-            if not is_kept:
-                key = (step, other, numbers)
-                if key not in self._wanted:
-                    self._wanted[key] = self.wanted(
-                        step,
-                        op.output,
-                        lambda name: self.made(name, index),
-                        lambda reader, box, other=other: self.unit_part(reader, other, box),  # type: ignore[misc]
-                    )
-                wanted = self._wanted[key]
-            part = overlap(mine, wanted) if wanted is not None else None
-            target = self.tile(op.output, other, index) if part is not None else None
-            if part is not None and target is not None:
-                found.append((target, part))
-        self.send(held, found, self.queue(engine, unit), self.element(op.output))
+            parts = {wanted: overlap(mine, wanted) for _, _, wanted in receivers}
+            found = [
+                (target, part)
+                for other, target, wanted in receivers
+                if other != unit and (part := parts[wanted]) is not None
+            ]
+            self.send(held, found, self.queue(engine, unit), self.element(op.output))
+
+    def _receivers_of(self, step: int, op: OpFacts, index: Index) -> list[tuple[int, Held, Box]]:
+        """The units that need some of a tile of an op's result for a later op, where it lies in each, and what."""
+        is_kept, found = bool(self.tiles.stores(op.output)), list[tuple[int, Held, Box]]()
+        for unit in range(self.units):
+            target = self.tile(op.output, unit, index)
+            wanted = None if target is None else target.box
+            if target is not None and not is_kept:
+                wanted = self.wanted(
+                    step,
+                    op.output,
+                    lambda name: self.made(name, index),
+                    lambda reader, box, unit=unit: self.unit_part(reader, unit, box),  # type: ignore[misc]
+                )
+            if target is not None and wanted is not None:
+                found.append((unit, target, wanted))
+        return found
 
     def send(self, source: Held, targets: list[tuple[Held, Box]], queue: int, element: int) -> None:
         """From one memory to others: neighbours that need the same box at the same address get it at once."""
@@ -213,6 +219,12 @@ class SharedLowering(Located):
 
     def parts(self, unit: int) -> list[Part]:
         """The parts of the summed axis that a unit works on, one after another."""
+        found = self._parts_of.get(unit)
+        if found is None:
+            found = self._parts_of[unit] = self._new_parts(unit)
+        return found
+
+    def _new_parts(self, unit: int) -> list[Part]:
         count = self.group.input_parts
         if count == 1:
             return [Part(None, True, True)]
@@ -229,7 +241,7 @@ class SharedLowering(Located):
         """True if each unit adds up its part of what is summed over."""
         return self.configuration.spread is Spread.INPUT_CHANNELS
 
-    @property
+    @cached_property
     def summing_units(self) -> int:
         """How many units have a part of what is summed over."""
         if not self.shares_sums:

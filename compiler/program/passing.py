@@ -55,10 +55,9 @@ class PassingWeights(WeightBoxes):
     @property
     def unit_level(self) -> Level | None:
         """The memory of a unit that weights wait in or pass through."""
-        sram = self.profile.sram
-        if sram is None:
+        if self.profile.units.are_cores:
             return None
-        return Level.SRAM if sram.weight_bytes is None else Level.SRAM_WEIGHTS
+        return Level.SRAM if self.profile.units.weight_part_bytes is None else Level.SRAM_WEIGHTS
 
     def _lay_out_lines(self) -> None:
         """The slots of all units for what has no other room to pass."""
@@ -157,7 +156,8 @@ class PassingWeights(WeightBoxes):
     def _passing_rings(self, level: Level) -> dict[int, _Ring]:
         """By step the free part of the SRAM as equal places, each for all that one use needs.
 
-        A step begins where the one before it ends, so that nothing keeps its first uses waiting for those.
+        A step begins where the one before it ends, so that nothing keeps its first uses waiting for those. There are
+        as many places as make two rounds come back to the first one, for loops know periods of two rounds.
         """
         if self._rings is None:
             space, cores = self.lowering.twins(level), self.lowering.units * self.lowering.configuration.cores
@@ -174,7 +174,8 @@ class PassingWeights(WeightBoxes):
                     offsets[operand.number] = (at, size)
                     at += size
                     largest = max(largest, at)
-                count = max(1, room // largest)
+                uses = 2 * max(1, self._uses_in_a_round(step))
+                count = next((n for n in range(room // largest, 1, -1) if uses % n == 0), 1)
                 first = ceil_div(end, largest) % count
                 found[step] = _Ring(largest, count, first, offsets)
                 if self._constants[step]:

@@ -2,10 +2,11 @@
 
 Grammar, on one page:
 
-    program   = places  queues  commands*  units*  tables*  regions*  constants*  address tables*
+    program   = places  queues  commands*  loops  units*  tables*  regions*  constants*  address tables*
     place     = one memory: the DRAM, a cluster's SRAM, a core's NRAM...; addresses are bytes from its beginning
     queue     = one engine; its commands run one after another, in the order of the program
     command   = transfer(source bytes -> target bytes) | call(table entry, bindings) ; waits: commands it runs after
+    loops     = for which tiles each command holds, and what it is there (`loops/loops.py`)
     call      = table, entry, bindings: which buffers hold the operands' boxes
     binding   = operand (OUTPUT, the input's number, or ADDRESSES less the number of an address table), place, address,
                 box in the whole tensor, byte strides
@@ -29,7 +30,7 @@ sum reads it so, and writes the result at the same address at the strides given,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ from numpy.typing import NDArray
 
 from compiler.address.table import AddressTable
 from compiler.ir.graph import MAX_AXES, Attribute
+from compiler.program.loops.loops import Loops
 
 # Outer dimensions of one transfer; a binding names up to MAX_AXES axes of a tensor.
 MAX_COUNTS: Final = 4
@@ -248,7 +250,8 @@ class Program:
     """The program of one segment.
 
     `commands` are rows of COMMAND, `calls` of CALL, `bindings` of BINDING. Command i waits for
-    `waits[wait_offsets[i]:wait_offsets[i + 1]]`, all of them before it.
+    `waits[wait_offsets[i]:wait_offsets[i + 1]]`. By `loops` commands are statements, each given as it is at its first
+    tile; a program without loops has those of `Loops.one_iteration`, and its commands wait for earlier ones alone.
     """
 
     name: str
@@ -258,6 +261,7 @@ class Program:
     commands: Rows
     wait_offsets: Rows
     waits: Rows
+    loops: Loops
     calls: Rows
     bindings: Rows
     units: tuple[Unit, ...]
@@ -278,3 +282,13 @@ class Program:
         of_step = np.array([*(names[step.group] for step in self.steps), len(names)], dtype=np.int64)
         found: NDArray[np.int64] = of_step[self.commands["step"]]
         return found
+
+    def once(self, commands: Rows, wait_offsets: Rows, waits: Rows) -> Program:
+        """The same program with these commands in place of its own, each done once."""
+        return replace(
+            self,
+            commands=commands,
+            wait_offsets=wait_offsets,
+            waits=waits,
+            loops=Loops.one_iteration(len(commands), len(waits)),
+        )

@@ -25,7 +25,5 @@ class PlannedGroup:
 
 def lowering_of(context: Context, group: TiledGroup, steps: Mapping[int, int]) -> GroupLowering:
     """The lowering of a group, by how its chip and its tiling have it worked on; arguments as `GroupLowering` has."""
-    kind: type[GroupLowering] = FlatLowering
-    if group.profile.sram is not None:
-        kind = NestedLowering if group.is_nested else StagedLowering
+    kind: type[GroupLowering] = FlatLowering if group.is_flat else StagedLowering if group.is_staged else NestedLowering
     return kind(context, group, steps)

@@ -115,10 +115,10 @@ class StagedLowering(StageMemory):
             body: list[Step | Loop] = []
             for place, (step, op) in enumerate(zip(stage.steps, ops, strict=True)):
                 whole = partial(self._whole_weights, number, place, step)
-                body.append(self.step(f"weights of {op.output}", op, whole))
+                body.append(self.passing_weights(step, op, "weights", whole))
                 body.append(self.step(f"fetch for {op.output}", op, partial(self._fetch, number, place)))
                 slices = (
-                    self.step(f"slice of weights of {op.output}", op, partial(self._weights, number, place, step)),
+                    self.passing_weights(step, op, "slice of weights", partial(self._weights, number, place, step)),
                     self.step(f"make {op.output}", op, partial(self._make, number, place, step, op)),
                 )
                 count = partial(self._slice_count_of, number, place)
@@ -129,13 +129,11 @@ class StagedLowering(StageMemory):
             found.append(Loop(name=f"pieces of stage {number}", count=count, body=tuple(body)))
             for step, op in zip(stage.steps, ops, strict=True):
                 if op in self._results(stage, ops):
-                    share = self.each(partial(self.share_channels, step, op, "cdma"))
-                    found.append(self.step(f"share {op.output}", op, share))
-                    found.append(self.step(f"send {op.output}", op, self.each(partial(self.pass_on, op.output))))
+                    found += [self.share_step(step, op, "cdma"), self.send_step(op.output, op)]
             # what is made and read inside one stage never comes to the SRAM
             here = {*stage.inputs, *stage.results, *stage.staying}
             kept = (name for name in self.dying(stage.steps) if name in here)
-            found += [self.step(f"keep {name}", ops[-1], self.each(partial(self.keep, name))) for name in kept]
+            found += [self.keep_step(name, ops[-1]) for name in kept]
         return tuple(found)
 
     def _results(self, stage: CoreStage, ops: list[OpFacts]) -> list[OpFacts]:

@@ -162,6 +162,14 @@ class GroupWeights(PassingWeights):
     def _content(self, step: int, need: Need) -> Content:
         return step, self._staying(step, need.channels), need.summed
 
+    def may_last(self, step: int) -> bool:
+        """False for an op without anything that `bring_lasting` brings."""
+        return bool(self._tables[step]) or self._waits_in_unit(step) or self._lasting_of(step) is not None
+
+    def may_pass(self, step: int) -> bool:
+        """False for an op without anything that `bring_passing` brings."""
+        return bool(self._tables[step]) or (bool(self._constants[step]) and self._lasting_of(step) is None)
+
     # --- what lasts ---------------------------------------------------------------------------------------------------
 
     def _waits_in_unit(self, step: int) -> bool:

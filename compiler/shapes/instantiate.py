@@ -20,7 +20,6 @@ from compiler.program.decode import Decoders
 from compiler.program.encoding.sizes import program_sizes
 from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable, HostSegment
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.proof import prove
 from compiler.program.lower import handed_out, limit_exceeded
 from compiler.program.program import Program
@@ -151,7 +150,7 @@ class _Lowering:
         decoders = Decoders(graph, self.source)
         outputs = handed_out(self.facts, self._ops(routines))
         draft = lower_tables(self.facts, self.profile, name, work, outputs, decoders, self.residents)
-        program = LoopedProgram.of(self._proved(draft, routines))
+        program = self._proved(draft, routines)
         return ChipSegment(
             id=name, chip=self.chip, program=program, weights=stored_weights(graph, self.source, program)
         )
@@ -173,8 +172,7 @@ class _Lowering:
 
     def _check_limits(self, program: Program, routines: Sequence[int], times: float = 1.0) -> None:
         """Raise SegmentTooLargeError for a program that is more than so many times as large as a limit allows."""
-        looped = LoopedProgram.of(program)
-        found = limit_exceeded(self.facts, self.profile, self._ops(routines), looped, program_sizes(looped))
+        found = limit_exceeded(self.facts, self.profile, self._ops(routines), program, program_sizes(program))
         if found is not None and _excess(found) > times:
             raise self._too_large(found, program, routines)
 

@@ -30,6 +30,7 @@ from compiler.profile.schema import Profile
 from compiler.program.context import Context, Operand
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Held, is_empty, machine_of
+from compiler.program.loops.loops import Loops
 from compiler.program.program import ADDRESSES, OUTPUT, Opcode, Program, Step
 from compiler.program.residents import ResidentPart, place_residents
 from compiler.program.slots import Slot, Spans, merged
@@ -114,6 +115,7 @@ def lower_tables(
         commands=commands,
         wait_offsets=offsets,
         waits=waits,
+        loops=Loops.one_iteration(len(commands), len(waits)),
         calls=rows,
         bindings=bindings,
         units=units,
@@ -213,7 +215,7 @@ class _RoutineLowering:
         nothing is changed. The cores that have calls are the same ones.
         """
         names = [name for name in (*self.geometry.weights, *self.geometry.inputs) if name not in self.in_dram]
-        if not names or not self.machine.has("link") or self.profile.sram is not None:
+        if not names or not self.machine.has("link") or not self.profile.units.are_cores:
             return list(dealt)
         traffic = {name: sum(map(partial(self._brought_bytes, name, ranges[name]), dealt)) for name in names}
         most = ranges[max(names, key=lambda name: traffic[name])]

@@ -149,8 +149,7 @@ class Routes:
 
     def _room(self, cluster: int, name: str) -> PassingRoom:
         """The part of a cluster's SRAM that a tensor passes: that of the weights where it is split."""
-        sram = self.profile.sram
-        is_apart = sram is not None and sram.weight_bytes is not None and self._is_weight(name)
+        is_apart = self.profile.units.weight_part_bytes is not None and self._is_weight(name)
         place = self.machine.place_of[Level.SRAM_WEIGHTS if is_apart else Level.SRAM, cluster]
         if place not in self._rooms:
             capacity = self.machine.places[place].capacity_bytes

@@ -79,7 +79,7 @@ def peer_way(profile: Profile) -> Way | None:
     engines = profile.engines
     if engines.link is not None:
         start, rate = engines.link.hop_cycles, engines.link.bytes_per_cycle
-    elif profile.clusters_per_chip == 1 and profile.sram is not None and engines.mvdma is not None:
+    elif profile.clusters_per_chip == 1 and not profile.units.are_cores and engines.mvdma is not None:
         start, rate = engine_startup_cycles(engines.mvdma, profile), engines.mvdma.bytes_per_cycle
     elif engines.cdma is not None:
         start = engine_startup_cycles(engines.cdma, profile)

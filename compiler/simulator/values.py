@@ -11,7 +11,6 @@ A program that loops is checked and run window by window: what it takes in memor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -26,7 +25,6 @@ from compiler.program.errors import ProgramError
 from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, check_fields, is_call, is_transfer
 from compiler.program.loops.form import check_loops
 from compiler.program.loops.instances import Instances, Window
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Level, Program, Region, Step
 from compiler.simulator.calls import CallRunner
 from compiler.units import numpy_dtype
@@ -88,18 +86,12 @@ class Chip:
     profile's engines that are one component.
     """
 
-    def __init__(
-        self, program: Program | LoopedProgram, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()
-    ) -> None:
-        looped = LoopedProgram.of(program)
-        self.program = looped.program
+    def __init__(self, program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()) -> None:
+        self.program = program
         self._limits, self._shared = limits, shared
-        # waits are judged with the loops
-        count = len(self.program.commands)
-        none = np.zeros(0, dtype=np.int32)
-        check_fields(replace(self.program, waits=none, wait_offsets=np.zeros(count + 1, dtype=np.int32)), limits)
-        check_loops(looped, limits)
-        self._instances = Instances(looped)
+        check_fields(program, limits)
+        check_loops(program, limits)
+        self._instances = Instances(program)
         self._regions = {region.name: region for region in self.program.regions}
         self._memories = _Memories(self._memory_sizes(), self._dram)
         self._calls = CallRunner(self._memories.of)
@@ -163,7 +155,7 @@ class Chip:
     def _checked(self, window: Window) -> CheckedProgram:
         """The commands of a window, of which every access is known to lie inside its memory; raises ProgramError."""
         try:
-            return check(self._instances.program(window, self._limits), self._limits, self._shared)
+            return check(self._instances.expanded(window, self._limits), self._limits, self._shared)
         except ProgramError as error:
             raise self._instances.at(error, window) from error
 

@@ -154,7 +154,7 @@ class CandidateTable:
         parts = [part for these in found.values() for part in these]
         if not parts:
             return
-        rows = iter(rows_of(self.table, parts, by_runs=self.profile.sram is not None))
+        rows = iter(rows_of(self.table, parts, by_runs=not self.profile.units.are_cores))
         for key, these in found.items():
             self._known.stages[key] = tuple(next(rows) for _ in these)
 
@@ -233,7 +233,7 @@ class CandidateTable:
     def figures(self) -> Figures:
         """The figures of all candidates; core tiles are not known yet and pass."""
         profile = self.profile
-        on_core = profile.sram is None
+        on_core = profile.units.are_cores
         spans = [block.ends[-1] - block.begin for block in self.blocks]
         rows = self._rows
 
@@ -261,7 +261,7 @@ class CandidateTable:
         staged = sliced if on_core else steps([room.staged for room in rooms])
         in_unit = np.where(in_sram, staged.sum(axis=0), 0)
         step_inputs, step_outputs = rows.step_inputs, rows.step_outputs
-        if profile.sram is not None and profile.sram.weight_bytes is not None:
+        if profile.units.weight_part_bytes is not None:
             staged = np.zeros_like(staged)  # weights are staged in a part of their own
             in_unit = np.zeros_like(in_unit)
         elif not on_core:
@@ -288,7 +288,7 @@ class CandidateTable:
             memory -= peak + staging + leaving
         return Figures(
             whole_map=rows.whole_map,
-            capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,
+            capacity=profile.units.memory.capacity_bytes,
             inputs=rows.inputs,
             outputs=rows.outputs,
             staging=staging,

@@ -291,7 +291,7 @@ def _tried(geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> Mapping
         if axis != "C" and axis not in wishes.sizes
     }
     pinned = wishes.fixed.get("units")
-    counts = [profile.clusters_per_chip if profile.sram is not None else profile.cores]
+    counts = [profile.units.count]
     return split_candidates(
         extents, wishes.split, [*counts, pinned] if isinstance(pinned, int) else counts, tensors_of(geometry)
     )

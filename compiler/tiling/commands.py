@@ -46,7 +46,7 @@ def sums_check(group: TiledGroup) -> Check | None:
     if group.input_parts == 1:
         return None
     kept = sum(group.frustums.kept_bytes(name) for name in group.reduced)
-    if group.profile.sram is not None and not group.is_nested:
+    if group.is_staged:
         kept = max(kept, group.input_parts)
     return Check(rule=SUMS_RULE, holds=False, actual=kept, limit=0) if kept else None
 
@@ -84,7 +84,7 @@ def estimated_commands(group: TiledGroup) -> int:
     sent = 2 if shared else 0
     if group.is_nested:
         tiles, steps = group.core_walk.total * group.slices, len(geometry.ops)
-    elif group.profile.sram is None:
+    elif group.is_flat:
         tiles, steps = group.walk.tiles * group.slices, len(geometry.ops)
     else:
         # pieces are shared out to the cores: nobody works on one with others

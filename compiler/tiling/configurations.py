@@ -29,24 +29,22 @@ def simple_configurations(
 
     `halo` and `placement` are the options: what they name is all that is tried.
     """
-    has_sram = profile.sram is not None
-    units = profile.clusters_per_chip if has_sram else profile.cores
-    cores = profile.cores_per_cluster if has_sram else 1
+    units, cores, is_flat = profile.units.count, profile.units.cores, profile.units.are_cores
     orders = [(Order.DEPTH_FIRST, False)]
-    if len(geometry.ops) > 1 or (has_sram and geometry.ops[0].matrix is None):
+    if len(geometry.ops) > 1 or (not is_flat and geometry.ops[0].matrix is None):
         # a lone op that makes its channels one by one (a global pooling) may need pieces of them
         orders.append((Order.BREADTH_FIRST, False))
-    if has_sram and sum(op.weight_bytes for op in geometry.ops) > profile.weight_memory_bytes:
+    if not is_flat and sum(op.weight_bytes for op in geometry.ops) > profile.weight_memory_bytes:
         orders.append((Order.BREADTH_FIRST, True))
     spreads = tuple(_unit_spreads(geometry, table, units, profile)), tuple(_core_spreads(table, cores))
     connected = units_are_connected(profile)
-    key = ("configurations", *spreads, cores, tuple(orders), has_sram, connected, halo, placement)
+    key = ("configurations", *spreads, cores, tuple(orders), is_flat, connected, halo, placement)
     known = table.candidates.known
     found: tuple[Configuration, ...] | None = known.get(key)
     if found is None:
         bases: list[Configuration] = []
         for (spread_units, spread), core_spread, (order, in_sram) in product(*spreads, orders):
-            if spread is Spread.INPUT_CHANNELS and has_sram and order is Order.BREADTH_FIRST:
+            if spread is Spread.INPUT_CHANNELS and not is_flat and order is Order.BREADTH_FIRST:
                 # partial sums stay in the cores: a stage would have to put them into the SRAM after each part
                 continue
             base = Configuration(

@@ -56,9 +56,19 @@ class GroupCut:
         return found
 
     @property
+    def is_flat(self) -> bool:
+        """True if tiles lie in the cores' own memories: none is between them and DRAM."""
+        return self.profile.units.are_cores
+
+    @property
     def is_nested(self) -> bool:
         """True if SRAM tiles are cut into core tiles that go through all ops."""
-        return self.profile.sram is not None and self.configuration.order is Order.DEPTH_FIRST
+        return not self.is_flat and self.configuration.order is Order.DEPTH_FIRST
+
+    @property
+    def is_staged(self) -> bool:
+        """True if ops pass an SRAM tile one after the other, piece by piece."""
+        return not self.is_flat and not self.is_nested
 
     @cached_property
     def core_walk(self) -> CoreWalk:

@@ -283,14 +283,14 @@ def estimates(plans: list[TilePlan], profile: Profile) -> Totals:
     gathered = np.array([plan.gathered for plan in figures], dtype=np.float64)
     cycles = np.maximum(np.maximum(moved, busy), np.maximum(onchip, gathered))
     energy = dram * profile.dram.read_pj_per_byte + profile.static_w * cycles / profile.clock_hz * 1e12
-    if profile.sram is not None and profile.engines.mvdma is not None:
-        energy = energy + onchip * profile.engines.mvdma.bytes_per_cycle * profile.sram.read_pj_per_byte
+    if not profile.units.are_cores and profile.engines.mvdma is not None:
+        energy = energy + onchip * profile.engines.mvdma.bytes_per_cycle * profile.units.memory.read_pj_per_byte
     return Totals(dram_bytes=dram, cycles=cycles, energy_pj=energy)
 
 
 def _gather_cycles(plan: TilePlan, profile: Profile) -> float:
     """Cycles of passing on what units make in channel parts and all of them need."""
-    engine = profile.engines.cdma if profile.sram is not None else profile.engines.link
+    engine = profile.units.peer_engine
     shared_out = plan.configuration.spread is Spread.CHANNELS and plan.configuration.units > 1
     if engine is None or not shared_out or plan.table.channels_are_free:
         return 0.0
@@ -299,7 +299,7 @@ def _gather_cycles(plan: TilePlan, profile: Profile) -> float:
 
 def _passing_cycles(plan: TilePlan, profile: Profile) -> float:
     """Cycles of handing on inputs that several units need and one has read."""
-    engine = profile.engines.cdma if profile.sram is not None else profile.engines.link
+    engine = profile.units.peer_engine
     if engine is None or plan.units == 1 or not reads_are_shared(profile):
         return 0.0
     return (plan.delivered_bytes() - plan.loaded_bytes) / (engine.bytes_per_cycle * (plan.units - 1))
@@ -313,7 +313,7 @@ def _channel_parts(plan: TilePlan) -> int:
 
 def _onchip(plan: TilePlan, ops: OpArrays, profile: Profile) -> float:
     """Cycles of the busiest move engine."""
-    engine = profile.engines.mvdma if profile.sram is not None else profile.engines.link
+    engine = profile.engines.link if profile.units.are_cores else profile.engines.mvdma
     if engine is None:
         return 0.0
     parts = _channel_parts(plan)

@@ -12,7 +12,7 @@ from compiler.tiling.tiled import TiledGroup
 def figures_of(group: TiledGroup) -> Figures:
     """The figures of a complete tiling that rules and memory are checked against (SPEC 5.1)."""
     profile, geometry = group.profile, group.geometry
-    on_core, nested = profile.sram is None, group.is_nested
+    on_core, nested = group.is_flat, group.is_nested
     inputs, outputs = group.ends_bytes
     in_place = group.weights_in_place
     passing = np.array([w.table_bytes if in_place else w.staged_core_bytes for w in group.weights], dtype=np.int64)
@@ -21,16 +21,16 @@ def figures_of(group: TiledGroup) -> Figures:
     sizes = {name: group.held_bytes(frustums, name) for name in geometry.lifetimes[0]}
     step_inputs = [sum(sizes[n] for n in {o.tensor for o in op.operands if not o.constant}) for op in geometry.ops]
     staged = passing if on_core else np.minimum(units, passing * profile.cores_per_cluster)
-    if nested or (profile.sram is not None and profile.sram.weight_bytes is not None):
+    if nested or profile.units.weight_part_bytes is not None:
         staged = np.zeros_like(staged)
     waiting = sum(w.unit_bytes for w, home in zip(group.weights, group.homes, strict=True) if home is WeightHome.SRAM)
     waiting += group.passing_line_bytes
-    if profile.sram is not None and profile.sram.weight_bytes is not None:
+    if profile.units.weight_part_bytes is not None:
         waiting = 0
     peak = group.tile_bytes + waiting + max(group.passing_unit_bytes, default=0)
     return Figures(
         whole_map=group.is_whole_map,
-        capacity=profile.nram.capacity_bytes if profile.sram is None else profile.sram.capacity_bytes,
+        capacity=profile.units.memory.capacity_bytes,
         inputs=inputs,
         outputs=outputs,
         staging=group.staging_bytes,

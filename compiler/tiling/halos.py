@@ -76,7 +76,7 @@ def _exchanged_halo(group: TiledGroup, name: str, mesh: int | None) -> tuple[int
 def _is_mesh(group: TiledGroup) -> bool:
     """True if units are cores on a mesh."""
     link = group.profile.engines.link
-    return link is not None and group.profile.sram is None and link.topology == "mesh"
+    return link is not None and group.is_flat and link.topology == "mesh"
 
 
 def _overlap(group: TiledGroup, name: str, axis: str | None) -> AxisOverlap:

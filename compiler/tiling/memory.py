@@ -61,13 +61,14 @@ def memory_of(group: TiledGroup) -> tuple[LevelMemory, ...]:
     profile = group.profile
     levels: list[tuple[str, int, list[Buffer]]] = []
     core_weights, unit_weights = _core_weights(group), _unit_weights(group)
-    if profile.sram is not None:
+    units = profile.units
+    if not group.is_flat:
         activations = _sram_activations(group)
-        if profile.sram.weight_bytes is None:
+        if units.weight_part_bytes is None:
             activations += unit_weights
         else:
-            levels.append(("sram-weights", profile.sram.weight_bytes, unit_weights))
-        levels.insert(0, ("sram", profile.sram.capacity_bytes, activations))
+            levels.append(("sram-weights", units.weight_part_bytes, unit_weights))
+        levels.insert(0, (units.level, units.memory.capacity_bytes, activations))
         core = _core_activations(group)
     else:
         core = _tile_buffers(group, group.volumes(group.frustums), group.kept(group.frustums), is_unit=True)
@@ -77,7 +78,7 @@ def memory_of(group: TiledGroup) -> tuple[LevelMemory, ...]:
         levels.append(("wram", profile.wram.capacity_bytes, core_weights))
     else:
         levels.append(("nram-weights", profile.weight_memory_bytes, core_weights))
-    levels.insert(1 if profile.sram is not None else 0, ("nram", profile.nram.capacity_bytes, core))
+    levels.insert(0 if group.is_flat else 1, ("nram", profile.nram.capacity_bytes, core))
     return tuple(
         LevelMemory(
             level=level,

@@ -7,7 +7,7 @@ from math import ceil
 
 import numpy as np
 
-from compiler.cost.rates import copying_bytes_per_cycle, mesh_columns
+from compiler.cost.rates import copying_bytes_per_cycle, engine_startup_cycles, mesh_columns
 from compiler.ir.box import Ints
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
@@ -81,7 +81,7 @@ def awaited_cycles(group: TiledGroup, passed: Passed) -> int:
     """Cycles in which cores wait between an op and the next for what others made of it."""
     profile, units = group.profile, group.walk.units
     total, count = 0.0, turns(group)
-    engine = profile.engines.link if profile.sram is None else profile.engines.cdma
+    engine = profile.units.peer_engine
     if engine is not None:
         rate, start = engine.bytes_per_cycle, _startup(profile)
         if passed.gathered and units > 1:
@@ -94,7 +94,7 @@ def awaited_cycles(group: TiledGroup, passed: Passed) -> int:
     if passed.among_cores and cores > 1 and mover is not None:
         # those before and those behind a core get its part one after the other
         ways = min(2, cores - 1)
-        start = mover.startup_ns * profile.clock_hz / 1e9
+        start = engine_startup_cycles(mover, profile)
         total += ways * (passed.among_cores * passed.unit_share / cores / mover.bytes_per_cycle + count * start)
     return ceil(total)
 
@@ -108,7 +108,7 @@ def filling_cycles(group: TiledGroup, step: int, filled: int, broadcast: int, dr
     found, engines, units = group.stage_of[step], group.profile.engines, group.walk.units
     if found is None or engines.mvdma is None:
         return 0
-    start = engines.mvdma.startup_ns * group.profile.clock_hz / 1e9
+    start = engine_startup_cycles(engines.mvdma, group.profile)
     moved = (filled - broadcast + drained) / (engines.mvdma.bytes_per_cycle * units * group.configuration.cores)
     moved += broadcast / (engines.bus.bytes_per_cycle * units) if engines.bus is not None else 0.0
     ways = (filled > 0) + (drained > 0)
@@ -118,7 +118,7 @@ def filling_cycles(group: TiledGroup, step: int, filled: int, broadcast: int, dr
 def _busiest_link(profile: Profile, units: int) -> float:
     """What the busiest link or engine carries where each unit hands its part to all others, as a part of the whole."""
     link = profile.engines.link
-    if profile.sram is not None or link is None:
+    if not profile.units.are_cores or link is None:
         return min(2, units - 1) / units
     if link.topology == "ring":
         # a part goes both ways, one after the other, and meets those of the neighbours
@@ -129,16 +129,14 @@ def _busiest_link(profile: Profile, units: int) -> float:
 
 def _startup(profile: Profile) -> float:
     """Cycles before what one unit sends another moves."""
-    if profile.sram is None:
-        return 0.0 if profile.engines.link is None else float(profile.engines.link.hop_cycles)
-    engine = profile.engines.cdma
-    return 0.0 if engine is None else engine.startup_ns * profile.clock_hz / 1e9
+    engine = profile.units.peer_engine
+    return 0.0 if engine is None else engine_startup_cycles(engine, profile)
 
 
 def copying_cycles(group: TiledGroup, op: OpFacts) -> int:
     """Cycles in which the busiest core puts aside what later tiles need of an op's result and first inputs."""
     profile, configuration, units = group.profile, group.configuration, group.walk.units
-    if profile.sram is None:
+    if group.is_flat:
         names = (op.output, *group.geometry.first_readers.get(op.index, ()))
         kept = sum(sum(group.frustums.reused_along(name).values()) for name in names)
         share = 1.0 if configuration.spread is Spread.CHANNELS else 1 / units

@@ -110,7 +110,7 @@ def cores_of_channels(channels: int, profile: Profile) -> tuple[int, ...]:
 
 def _channels_of_core(channels: int, profile: Profile, core: int) -> tuple[int, int]:
     """The range of the channels that one core holds; empty where they do not go round."""
-    per = profile.cores_per_cluster if profile.sram is not None else 1
+    per = profile.units.cores
     start, stop = 0, channels
     for number, parts in ((core // per, profile.cores // per), (core % per, per)):
         size = ceil_div(stop - start, parts)

@@ -49,7 +49,7 @@ class TiledGroup(GroupCut):
     def stage_of(self) -> tuple[tuple[int, CoreStage] | None, ...]:
         """Per step the number of its stage and the stage; None where a core works on its tile alone."""
         found: list[tuple[int, CoreStage] | None] = [None] * len(self.geometry.ops)
-        if self.profile.sram is not None and not self.is_nested:
+        if self.is_staged:
             for number, stage in enumerate(self.stages):
                 for step in stage.steps:
                     found[step] = (number, stage)
@@ -67,7 +67,7 @@ class TiledGroup(GroupCut):
     @cached_property
     def table_bytes(self) -> tuple[int, ...]:
         """Per step the most that the op's address tables take in a core: one for each kind of buffer that it reads."""
-        walks = self.profile.sram is None or self.is_nested
+        walks = not self.is_staged
         frustums, whole = self.core_frustums if walks else None, self.geometry.inputs if self.is_nested else ()
         buffers = [buffers_read(op, frustums, whole) for op in self.geometry.ops]
         return table_bytes(self.geometry, self.profile, buffers)
@@ -90,7 +90,7 @@ class TiledGroup(GroupCut):
         """Where each step's weights wait between tiles: the first of cores, SRAM and DRAM with room (TILE-6)."""
         asked = dict(self.configuration.loads)
         wanted = [asked.get(op.index) for op in self.geometry.ops]
-        in_sram = self.configuration.weights_in_sram and self.profile.sram is not None
+        in_sram = self.configuration.weights_in_sram and not self.is_flat
         return weight_homes(self.weights, wanted, self.weight_room_bytes, self.sram_weight_room_bytes if in_sram else 0)
 
     @cached_property
@@ -114,7 +114,7 @@ class TiledGroup(GroupCut):
         profile = self.profile
         if not profile.weights_share_activations:
             return profile.weight_memory_bytes
-        if profile.sram is None:
+        if self.is_flat:
             return max(0, profile.nram.capacity_bytes - self.tile_bytes - self.buffered_bytes)
         held = self.core_peak_bytes
         if not self.is_nested:
@@ -124,13 +124,12 @@ class TiledGroup(GroupCut):
     @cached_property
     def sram_weight_room_bytes(self) -> int:
         """Bytes of the SRAM that weights may wait in: its weight part, else what the tiles leave."""
-        sram = self.profile.sram
-        if sram is None:
+        if self.is_flat:
             return 0
-        line = line_bytes(self.weights, self.profile, in_place=self.weights_in_place)
-        if sram.weight_bytes is not None:
-            return max(0, sram.weight_bytes - line)
-        return max(0, sram.capacity_bytes - self.tile_bytes - self.buffered_bytes - line)
+        line, unit = line_bytes(self.weights, self.profile, in_place=self.weights_in_place), self.profile.units
+        if unit.weight_part_bytes is not None:
+            return max(0, unit.weight_part_bytes - line)
+        return max(0, unit.memory.capacity_bytes - self.tile_bytes - self.buffered_bytes - line)
 
     @property
     def resident_weight_bytes(self) -> int:
@@ -251,7 +250,7 @@ class TiledGroup(GroupCut):
 
     def peak(self, frustums: Frustums) -> int:
         """The most that is live of one tile at any step, apart from what is kept."""
-        sizes, by_runs = self.volumes(frustums), self.profile.sram is not None
+        sizes, by_runs = self.volumes(frustums), not self.is_flat
         over = None if by_runs else self.taken_over(sizes)
         return self.geometry.peak_of(sizes, sliced=self.is_sliced, by_runs=by_runs, over=over)
 
@@ -272,7 +271,7 @@ class TiledGroup(GroupCut):
     @cached_property
     def core_resident(self) -> tuple[str, ...]:
         """Results that stay in the cores between ops: all of them depth-first, else what stages keep."""
-        if self.profile.sram is None:
+        if self.is_flat:
             return ()
         if self.is_nested:
             return self.geometry.made
@@ -355,7 +354,7 @@ class TiledGroup(GroupCut):
         """The most that a core holds of activations; breadth-first of its largest piece and what stays beside it."""
         if self.is_nested:
             return self._live_in_core(self.core_kept_axes) + self.core_kept_bytes
-        if self.profile.sram is None:
+        if self.is_flat:
             return self.tile_bytes
         if not self.stages:
             return self.piece_shortfall_bytes
@@ -392,8 +391,7 @@ class TiledGroup(GroupCut):
     @cached_property
     def passing_unit_bytes(self) -> tuple[int, ...]:
         """Per step, what lies in the SRAM of weights on their way to the cores: of those that wait nowhere."""
-        sram = self.profile.sram
-        if sram is None or sram.weight_bytes is not None or self.weights_in_place:
+        if self.is_flat or self.profile.units.weight_part_bytes is not None or self.weights_in_place:
             return (0,) * len(self.weights)
         cores = self.profile.cores_per_cluster
         staged = [min(w.unit_bytes, w.staged_core_bytes * cores) for w in self.weights]
@@ -461,7 +459,7 @@ class TiledGroup(GroupCut):
         """Core tiles per SRAM tile; breadth-first the most pieces of any stage."""
         if self.is_nested:
             return self.core_walk.count
-        return max((stage.pieces for stage in self.stages), default=1) if self.profile.sram is not None else 1
+        return max((stage.pieces for stage in self.stages), default=1) if self.is_staged else 1
 
     @property
     def core_extents(self) -> tuple[int, ...]:
@@ -470,7 +468,7 @@ class TiledGroup(GroupCut):
         if self.is_nested:
             sizes = self.core or self.tile
             return tuple(sizes.get(a, self.tile.get(a, e)) for a, e in zip(output.axes, output.shape, strict=True))
-        if self.profile.sram is None or not self.stages:
+        if self.is_flat or not self.stages:
             return tuple(self.tile.get(a, e) for a, e in zip(output.axes, output.shape, strict=True))
         stage = self.stages[-1]
         piece = self.geometry.facts.tensors[self.geometry.ops[stage.steps[0]].output]

@@ -65,7 +65,7 @@ def traffic_of(group: TiledGroup) -> Traffic:
     inputs = loaded if shared else copied
     passed_on = copied - loaded if shared else 0
     sram_ends = nram_ends = LevelBytes()
-    if profile.sram is not None:
+    if not group.is_flat:
         read = (0 if routes.outputs else outputs) + passed_on
         sram_ends = LevelBytes(read=read, written=0 if routes.inputs else copied)
     elif not profile.dram.multicast:
@@ -140,7 +140,7 @@ def _follows_channels(group: TiledGroup, name: str) -> bool:
 def routes_of(group: TiledGroup, copied: int, outputs: int, moves: list[_Moved]) -> Routes:
     """The DRAM route of each kind of data (TILE-7): directly where the SRAM would serve nobody twice."""
     profile = group.profile
-    if profile.sram is None or profile.engines.iodma is None:
+    if group.is_flat or group.profile.engines.iodma is None:
         return Routes(inputs=False, outputs=False, weights=False)
     wide = direct_is_as_wide(profile, group.walk.units, group.configuration.cores)
     filled = sum(move.filled for move in moves)
@@ -155,7 +155,7 @@ def routes_of(group: TiledGroup, copied: int, outputs: int, moves: list[_Moved])
 
 def _moves(group: TiledGroup, step: int) -> _Moved:
     """What one step fills into and drains from the cores."""
-    if group.profile.sram is None:
+    if group.is_flat:
         return _Moved(filled=0, broadcast=0, received=0, drained=0)
     return _nested_moves(group, step) if group.is_nested else _staged_moves(group, step)
 
@@ -246,7 +246,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
     profile, configuration, geometry = group.profile, group.configuration, group.geometry
     op, weights = geometry.ops[step], group.weights[step]
     facts, frustums = geometry.facts, group.core_frustums
-    by_bands = not group.is_nested and profile.sram is not None and configuration.core_spread is Spread.BANDS
+    by_bands = group.is_staged and configuration.core_spread is Spread.BANDS
     rows = group.walk.rows
     ox, oy = array_lanes(op, profile)
     divide = {rows: configuration.cores} if by_bands and rows is not None else {}
@@ -280,7 +280,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
     received_weights = brought * (configuration.cores if configuration.core_spread is Spread.BANDS else 1)
     active = max(1, group.walk.units * configuration.cores)
     partial = _partial_sums(group, op, positions * channels * copies)
-    received, drained = (move.received, move.drained) if profile.sram is not None else _direct(group, op)
+    received, drained = _direct(group, op) if group.is_flat else (move.received, move.drained)
     weight_reads = use.weight_bytes * copies
     has_weights = any(operand.constant for operand in op.operands)
     nram = LevelBytes(
@@ -302,9 +302,9 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
         filling = draining = filling + draining
     elements = frustums.made_bytes(op.output) // element
     home = group.homes[step]
-    staged = 0 if profile.sram is None or (routes.weights and home is not WeightHome.SRAM) else brought
+    staged = 0 if group.is_flat or (routes.weights and home is not WeightHome.SRAM) else brought
     in_sram = staged
-    if profile.sram is not None and home is WeightHome.SRAM:
+    if home is WeightHome.SRAM:
         in_sram = weights.size_bytes * (1 if _is_shared_out(group) else group.walk.units)
     halos, halo_hops = halos_of(group, op)
     passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
@@ -319,7 +319,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
     exchanged = awaited + passed
     # what units pass on is read at the one and written at the other; written weights are counted where they arrive
     between = LevelBytes(read=exchanged, written=exchanged - passed)
-    if profile.sram is None:
+    if group.is_flat:
         nram, between = nram + between, LevelBytes()
     macs = op.macs.numerator * elements // op.macs.denominator
     return StepTraffic(

@@ -62,7 +62,7 @@ def most_table_bytes(geometry: GroupGeometry, profile: Profile, configuration: C
     There is one for each kind of buffer that the op reads: the tile's, and one for each axis along which halos are
     kept; breadth-first pieces have one.
     """
-    nested = profile.sram is None or configuration.order is Order.DEPTH_FIRST
+    nested = profile.units.are_cores or configuration.order is Order.DEPTH_FIRST
     return table_bytes(geometry, profile, [1 + len(configuration.halo) * nested] * len(geometry.ops))
 
 
@@ -176,7 +176,7 @@ def line_bytes(weights: Sequence[StepWeights], profile: Profile, *, in_place: bo
 
     Where an engine brings them to a core directly there is no need of it. `in_place`: stationary weights do not come.
     """
-    if profile.sram is None or profile.engines.iodma is not None:
+    if profile.units.are_cores or profile.engines.iodma is not None:
         return 0
     largest = max((w.table_bytes if in_place else w.unit_bytes for w in weights), default=0)
     return align(min(largest, profile.line_bytes))

@@ -20,7 +20,7 @@ from app.cli.main import cli
 from compiler.compile import plan_model
 from compiler.errors import RequestError
 from compiler.options import Options, parse_options
-from compiler.plan import Plan
+from compiler.report.plan import Plan
 from tests.models import Model
 from tests.profiles import small_profile
 from tests.service.harness import conv_chain

@@ -34,7 +34,7 @@ OWN_HINTS: Final = (
     "app/limits.py",
     "app/supervisor",
     "app/sweeps",
-    "compiler/explain.py",
+    "compiler/report/explain.py",
     "compiler/options.py",
     "compiler/profile/fields.py",
     "compiler/profile/quantities.py",

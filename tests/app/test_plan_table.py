@@ -14,8 +14,8 @@ from rich.console import Console
 from app.printing.plan_table import PlanFirst, groups_csv, print_plan
 from compiler.compile import plan_model
 from compiler.options import parse_options
-from compiler.plan import Plan
 from compiler.profile import builtin_profile
+from compiler.report.plan import Plan
 from tests.exported import exported_models
 
 # Networks whose nodes have long names, each with the chip it is planned for.

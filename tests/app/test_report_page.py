@@ -13,8 +13,8 @@ import pytest
 
 from app.report_page.page import report_page
 from compiler.compile import Compilation, plan_model
-from compiler.plan import Plan, Report, plan_json, report_json
 from compiler.profile import builtin_profile
+from compiler.report.plan import Plan, Report, plan_json, report_json
 from tests.models import Model
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028"

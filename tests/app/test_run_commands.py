@@ -152,7 +152,7 @@ def test_simulating_proves_the_programs_and_shows_what_they_take(folder: Path) -
         assert words in answer.stdout
     report = json.loads(tessera("simulate", str(folder / "executable.tsx"), "--json").stdout)
     program = executable_of_folder(folder).segments[0].program
-    assert report["segments"][0]["statements"] == len(program.program.commands)
+    assert report["segments"][0]["statements"] == len(program.commands)
     assert report["segments"][0]["commands"] == Instances(program).total
 
 

@@ -27,9 +27,9 @@ from app.comparisons.compare import Compiled, compare
 from app.sweeps.report import SweepReport
 from compiler.compile import plan_model
 from compiler.options import parse_options
-from compiler.plan import NativeShare, Plan
 from compiler.profile import Profile, builtin_profile, parse_profile, profile_json
 from compiler.profile.fields import with_fields
+from compiler.report.plan import NativeShare, Plan
 from tests.models import Model
 from tests.service.harness import conv_chain, gone, until
 

@@ -17,9 +17,9 @@ from app.sweeps.report import PointReport, SweepHead, sweep_report
 from app.sweeps.sizing import Amount, Range, curve_of, is_interrupted, range_of, smallest
 from app.sweeps.target import parse_target
 from compiler.errors import ProfileError, RequestError
-from compiler.plan import ModelRef
 from compiler.profile import Profile, builtin_profile
 from compiler.profile.fields import field_named
+from compiler.report.plan import ModelRef
 
 
 def figures(

@@ -105,5 +105,5 @@ def dims_of(declared: Sequence[onnx.ValueInfoProto], feeds: Mapping[str, Any]) -
 def native_ops(executable: Executable) -> int:
     """Ops that a unit of the simulated chip computes: steps with a call; not ops that only move, nor the host's."""
     calls = (Opcode.COMPUTE, Opcode.GATHER)
-    commands = [segment.program.program.commands for segment in executable.segments if isinstance(segment, ChipSegment)]
+    commands = [segment.program.commands for segment in executable.segments if isinstance(segment, ChipSegment)]
     return sum(len(np.unique(rows["step"][np.isin(rows["opcode"], calls)])) for rows in commands)

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from time import process_time
 from typing import Any
 
-from compiler.fusion.candidate import SegmentCompilers
-from compiler.fusion.fuse import FuseSegments
-from compiler.options import Options
 from compiler.profile.load import builtin_profile
 from compiler.program.encoding.sizes import program_sizes
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.proof import prove
 from compiler.program.loops.time import time_of
-from compiler.program.lower import handed_out
-from compiler.program.segment import PlannedGroup
+from compiler.program.program import Program
 from compiler.program.steps.segment import SegmentSteps
-from tests.bench.light_models import light_models
+from tests.bench.planned import segments
 from tests.compiler.program.loops.groups import METAPROTO, mc_cnn, pinned_group
-from tests.models import import_graph, partition_of
-from tests.networks import NETWORKS, fsrcnn
+from tests.networks import fsrcnn
 
 CHIPS = ("edge4", "cluster4x4", "manycore2x64")
 SOME = ("mobilenet_v1", "fsrcnn", "light_resnet50")
@@ -45,34 +39,12 @@ def run(*names: str) -> None:
         _heights()
 
 
-def _models() -> Mapping[str, Callable[[], bytes]]:
-    light = {f"light_{name}": lambda data=data: data for name, data in light_models().items()}
-    return {**{name: lambda build=build: build().SerializeToString() for name, build in NETWORKS.items()}, **light}
-
-
-def _segments(name: str, chip: str) -> Iterator[tuple[Any, ...]]:
-    """What each segment of a network's plan is lowered from."""
-    profile, options = builtin_profile(chip), Options()
-    compilers = SegmentCompilers(profile, options)
-    graph = import_graph(_models()[name]())
-    fused = FuseSegments(options=options, compilers=compilers).run(partition_of(graph, profile, options))
-    for segment in fused.segments:
-        if segment.groups:
-            planned = [
-                PlannedGroup(name=f"g{number}", ops=group.ops, tiling=group.choice.tiling)
-                for number, group in enumerate(segment.groups)
-            ]
-            outputs = handed_out(fused.facts, segment.segment.ops)
-            resident = compilers.of(fused.facts).resident_bytes(segment.segment.ops)
-            yield fused.facts, profile, segment.segment.id, planned, outputs, resident
-
-
 def _network(name: str, chip: str) -> None:
     profile, totals = builtin_profile(chip), dict[str, float]()
-    for segment in _segments(name, chip):
+    for segment in segments(name, chip):
         begin = process_time()
-        looped = SegmentSteps(*segment).lowered()
-        found = {"lowering": process_time() - begin, **_judged(looped, profile)}
+        program = SegmentSteps(*segment).lowered()
+        found = {"lowering": process_time() - begin, **_judged(program, profile)}
         totals = {key: totals.get(key, 0) + value for key, value in found.items()}
     print(
         f"| {name} | {chip} | {totals['commands']:,} | {totals['statements']:,} | {totals['cycles']:,.0f} |"
@@ -81,15 +53,15 @@ def _network(name: str, chip: str) -> None:
     )
 
 
-def _judged(looped: LoopedProgram, profile: Any) -> dict[str, float]:
+def _judged(program: Program, profile: Any) -> dict[str, float]:
     begin = process_time()
-    time = time_of(looped, profile)
+    time = time_of(program, profile)
     middle = process_time()
-    proof = prove(looped, shared=profile.engines.shared)
+    proof = prove(program, shared=profile.engines.shared)
     return {
         "cycles": time.cycles,
         "commands": time.commands,
-        "statements": len(looped.program.commands),
+        "statements": len(program.commands),
         "iterations": int(time.iterations.sum()),
         "jumped": int(time.jumped.sum()),
         "time": middle - begin,
@@ -103,8 +75,8 @@ def _maps(maps: Sequence[tuple[int, int, int, int]] = MAPS) -> None:
     print("| last map | tile | commands | statements | cycles | time ms | iterations | jumped | proof ms | jumped |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for width, height, across, down in maps:
-        looped, profile = mc_cnn(width, height, {"W": across, "H": down})
-        found = _judged(looped, profile)
+        program, profile = mc_cnn(width, height, {"W": across, "H": down})
+        found = _judged(program, profile)
         print(
             f"| {width} × {height} | {across} × {down} | {found['commands']:,} | {found['statements']:,} |"
             f" {found['cycles']:,.0f} | {1e3 * found['time']:.0f} | {found['iterations']:,} | {found['jumped']:,} |"
@@ -119,10 +91,10 @@ def _heights(heights: Sequence[int] = (270, 540, 1080, 2160)) -> None:
     for height in heights:
         steps = pinned_group(fsrcnn(height), {"W": 72, "H": 4})
         begin = process_time()
-        looped = steps.lowered()
+        program = steps.lowered()
         lowering = process_time() - begin
-        found = _judged(looped, METAPROTO)
+        found = _judged(program, METAPROTO)
         print(
-            f"| {height} | {found['commands']:,} | {found['statements']:,} | {program_sizes(looped).program_bytes:,} |"
+            f"| {height} | {found['commands']:,} | {found['statements']:,} | {program_sizes(program).program_bytes:,} |"
             f" {lowering:.2f} | {found['time']:.3f} | {found['prove']:.2f} |"
         )

@@ -14,8 +14,8 @@ from typing import Final
 
 from compiler.compile import plan_model
 from compiler.options import parse_options
-from compiler.plan import Plan
 from compiler.profile import builtin_profile
+from compiler.report.plan import Plan
 from tests.bench.prices import pinned
 from tests.bench.scaling import chain
 from tests.compiler.planning import objective_of

@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.profile import builtin_profile
 from compiler.program.emitter import machine_of
-from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.loops import Loops
 from compiler.program.loops.time import time_of
 from compiler.program.program import BINDING, CALL, COMMAND, Opcode, Program, Step
 
@@ -27,10 +27,10 @@ def run() -> None:
     print("\n### Simulation in time: `cluster4x4`, tiles loaded, moved to the cores, moved back and stored\n")
     print("| commands | s | commands per s | exponent |\n|---:|---:|---:|---:|")
     profile = builtin_profile("cluster4x4")
-    time_of(LoopedProgram.of(streaming(_COUNTS[0])), profile)
+    time_of(streaming(_COUNTS[0]), profile)
     last: tuple[int, float] | None = None
     for count in _COUNTS:
-        program = LoopedProgram.of(streaming(count))
+        program = streaming(count)
         begin = process_time()
         time_of(program, profile)
         seconds = process_time() - begin
@@ -78,6 +78,7 @@ def streaming(count: int) -> Program:
         commands=commands,
         wait_offsets=offsets,
         waits=before[waits],
+        loops=Loops.one_iteration(len(commands), int(waits.sum())),
         calls=np.zeros(0, dtype=CALL),
         bindings=np.zeros(0, dtype=BINDING),
         units=(),

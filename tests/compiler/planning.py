@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.plan import Plan
+from compiler.report.plan import Plan
 
 
 def objective_of(plan: Plan, objective: str) -> float:

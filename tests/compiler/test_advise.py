@@ -7,8 +7,8 @@ from compiler.compile import plan_model
 from compiler.errors import LimitError
 from compiler.frontend.source import ModelSource
 from compiler.options import Options
-from compiler.plan import Plan
 from compiler.profile.schema import Profile
+from compiler.report.plan import Plan
 from tests.models import Model
 from tests.profiles import small_profile
 

@@ -21,10 +21,10 @@ from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.options import Options, parse_options
 from compiler.pipeline import SilentObserver, build_pipeline, run_passes
-from compiler.plan import Plan, plan_json, report_json
 from compiler.profile import Profile, builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.program.executable import write
+from compiler.report.plan import Plan, plan_json, report_json
 from tests.compiler.partition.graphs import convolutions, stationary
 from tests.models import LIGHT_NAMES, Model, light_source
 from tests.profiles import profile_values, small_profile
@@ -195,7 +195,7 @@ PROGRAM = """
 import hashlib
 from compiler.compile import compile_model
 from compiler.options import Options
-from compiler.plan import plan_json, report_json
+from compiler.report.plan import plan_json, report_json
 from compiler.profile import builtin_profile
 from tests.models import light_source
 for name, profile, objective in [("squeezenet", "edge4", "edp")]:

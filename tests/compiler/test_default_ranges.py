@@ -11,10 +11,10 @@ from compiler import default_ranges
 from compiler.compile import compile_shapes, plan_model
 from compiler.default_ranges import MOST, MOST_BYTES, MOST_OF_BATCH, with_default_ranges
 from compiler.errors import CompilationCancelledError, ModelError
-from compiler.explain import explain
 from compiler.frontend.source import ModelSource
 from compiler.options import DimRange, Options, parse_options
 from compiler.profile import builtin_profile
+from compiler.report.explain import explain
 from tests.models import Model
 
 DIMS = {"n": 1, "h": 16, "w": 16}

@@ -6,8 +6,8 @@ import pytest
 
 from compiler.compile import plan_model
 from compiler.options import parse_options
-from compiler.plan import Plan, plan_json
 from compiler.profile import builtin_profile
+from compiler.report.plan import Plan, plan_json
 from tests.exported import ExportedModel, exported_models
 
 MODELS = exported_models()

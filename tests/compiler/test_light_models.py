@@ -16,8 +16,8 @@ import pytest
 
 from compiler.compile import Compilation, plan_model
 from compiler.options import Options
-from compiler.plan import Plan, Report, plan_json, report_json
 from compiler.profile import builtin_profile
+from compiler.report.plan import Plan, Report, plan_json, report_json
 from tests.models import LIGHT_NAMES, light_path, light_source
 
 PROFILES = ("cluster4x4", "edge4")

@@ -12,8 +12,8 @@ import compiler
 from compiler.linear_rules import FIGURES, LinearRule, Sum, parsed
 from compiler.option_words import parse_assignments
 from compiler.options import parse_options
+from compiler.report.rules_page import command_line, rules_page, settings_of
 from compiler.rules import BY_ID, RULE_IDS, RULES, Rule, id_of
-from compiler.rules_page import command_line, rules_page, settings_of
 from compiler.tiling.figures import Figures
 
 ID = re.compile(r'"((?:FUSE-[AB0-9]|TILE-|PROG-)[A-Za-z0-9:-]*|group-size)"')

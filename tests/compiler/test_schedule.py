@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler import plan, schedule
+from compiler import schedule
 from compiler.cache_key import cache_key
 from compiler.errors import RequestError
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
+from compiler.report import plan
 from compiler.schedule import AMOUNT_MAX, JSON_BYTES_MAX, Schedule, parse_schedule
 
 PROFILE = builtin_profile("edge4")

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from compiler.compile import Compilation, compile_model
-from compiler.execution import ProgramReport
 from compiler.options import parse_options
 from compiler.profile import Profile, builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.program.timing.occupancy import MAX_RECTANGLES
 from compiler.program.timing.usage import SLICES
+from compiler.report.execution import ProgramReport
 from tests.models import LIGHT_NAMES, Model, light_source
 from tests.profiles import profile_values
 

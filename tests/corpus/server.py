@@ -18,8 +18,8 @@ from typing import Any, Final
 from compiler.compile import compile_model
 from compiler.errors import InternalError, TesseraError
 from compiler.options import parse_options
-from compiler.plan import plan_json, report_json
 from compiler.profile import builtin_profile
+from compiler.report.plan import plan_json, report_json
 from tests.corpus.build import small_file
 from tests.corpus.sandbox import MEMORY_BYTES, MESSAGE_CHARACTERS
 

@@ -50,10 +50,10 @@ def unsafe(found: Executable) -> tuple[Executable, int]:
     number, segment = next(
         (number, segment) for number, segment in enumerate(found.segments) if isinstance(segment, ChipSegment)
     )
-    program = segment.program.program
+    program = segment.program
     commands = program.commands.copy()
     row = int(np.flatnonzero(commands["call"] < 0)[0])
     commands["target_address"][row] = program.places[commands["target"][row]].capacity_bytes
-    broken = replace(segment, program=replace(segment.program, program=replace(program, commands=commands)))
+    broken = replace(segment, program=replace(program, commands=commands))
     segments = (*found.segments[:number], broken, *found.segments[number + 1 :])
     return replace(found, segments=segments), row

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper
 
-from compiler.execution import OutputCheck, ValuesReport
+from compiler.report.execution import OutputCheck, ValuesReport
 from tests.zoo.children import Outcome
 from tests.zoo.compiling import (
     A_FIFTH_ON,

@@ -16,14 +16,11 @@ from compiler.ir.graph import MAX_AXES
 from compiler.program.encoding.manifest import Refuse
 from compiler.program.errors import ProgramError
 from compiler.program.loops.form import check_loops
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Opcode, Program, Role
 
 
-def check_program(program: Program | LoopedProgram, fail: Refuse) -> None:
+def check_program(program: Program, fail: Refuse) -> None:
     """Calls `fail`, which raises, unless all indices of a program lie in its lists and its loops are well formed."""
-    looped = LoopedProgram.of(program)
-    program = looped.program
     commands, calls, bindings, places = program.commands, program.calls, program.bindings, len(program.places)
     _within(fail, "a command's opcode", commands["opcode"], 0, len(Opcode))
     _within(fail, "a command's queue", commands["queue"], 0, len(program.queues))
@@ -43,7 +40,7 @@ def check_program(program: Program | LoopedProgram, fail: Refuse) -> None:
     _within(fail, "a call's last binding", ends, 0, len(bindings) + 1)
     _check_lists(program, fail)
     try:
-        check_loops(looped)
+        check_loops(program)
     except ProgramError as error:
         fail(error.message, actual=error.actual, limit=error.limit)
 

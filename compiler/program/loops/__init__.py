@@ -1,1 +1,1 @@
-"""Programs that loop: their form, proof and time (PROG-5, PROG-6)."""
+"""Loops of programs: their form, proof and time (PROG-5, PROG-6)."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.machine_code import compiled
 from compiler.program.loops.form import owners_of, slots_of
-from compiler.program.loops.loops import LoopedProgram
+from compiler.program.program import Program
 from compiler.program.strided import Ints
 
 
@@ -54,9 +54,9 @@ class Fields:
         return found
 
 
-def fields_of(looped: LoopedProgram, width: int) -> Fields:
+def fields_of(program: Program, width: int) -> Fields:
     """The fields that change, over so many counters."""
-    loops = looped.loops
+    loops = program.loops
     owners, of_rings = owners_of(loops.term_offsets), owners_of(loops.ring_offsets)
     terms, rings = loops.terms, loops.rings
     by_term = owners << 32 | terms["field"].astype(np.int64)

@@ -15,11 +15,11 @@ from compiler.program.fields import ProgramLimits
 from compiler.program.loops import judge
 from compiler.program.loops.history import LONG_AGO, capture, forget
 from compiler.program.loops.judge_tables import JudgeTables
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.positions import Positions
 from compiler.program.loops.proof_recurrence import State
 from compiler.program.loops.statement_accesses import StatementAccesses
 from compiler.program.loops.windows import NONE
+from compiler.program.program import Program
 from compiler.program.strided import Ints
 
 # A number of a command, or an iteration, behind all others.
@@ -31,13 +31,13 @@ class ChipJudge:
 
     def __init__(
         self,
-        looped: LoopedProgram,
+        program: Program,
         positions: Positions,
         found: StatementAccesses,
         tables: JudgeTables,
         limits: ProgramLimits,
     ) -> None:
-        self._looped, self._positions, self._found = looped, positions, found
+        self._program, self._positions, self._found = program, positions, found
         self._tables, self._limits = tables, limits
         count, engines = len(tables.queues), tables.engines
         self.report = np.zeros(judge.REPORT_SIZE, dtype=np.int64)
@@ -71,7 +71,6 @@ class ChipJudge:
         self._counters = np.zeros((groups, width), dtype=np.int64)
         self._scratch = (
             np.zeros(width + 1, dtype=np.int64),
-            np.zeros(most, dtype=np.int64),
             np.zeros(most, dtype=np.int64),
             np.zeros(groups, dtype=np.int64),
             np.full(engines, NONE),
@@ -150,7 +149,7 @@ class ChipJudge:
         offsets, sizes = self._history[:2]
         last = np.maximum(0, offsets + sizes - 1)
         if len(rows):
-            self._scratch[4][:] = np.where(sizes > 0, rows[np.minimum(last, len(rows) - 1)], NONE)
+            self._scratch[3][:] = np.where(sizes > 0, rows[np.minimum(last, len(rows) - 1)], NONE)
 
     # --- what grows ---------------------------------------------------------------------------------------------------
 
@@ -255,7 +254,7 @@ class ChipJudge:
     # --- errors -------------------------------------------------------------------------------------------------------
 
     def _error(self, iteration: int) -> ProgramError:
-        report, found, program = self.report, self._found, self._looped.program
+        report, found, program = self.report, self._found, self._program
         fault, statement, other = (int(report[at]) for at in (judge.FAULT, judge.FAULT_STATEMENT, judge.FAULT_OTHER))
         memory = int(self._tables.accesses[2][report[judge.FAULT_ACCESS]])
         if memory >= 0:
@@ -292,7 +291,7 @@ class ChipJudge:
 
     def _tile(self, statement: int, iteration: int) -> tuple[int, ...]:
         """The counters of a statement's tile of an iteration."""
-        loops = self._looped.loops
+        loops = self._program.loops
         space = loops.spaces[loops.statements["space"][statement]]
         left, found = iteration - int(self._positions.origins[statement]), []
         for counter in range(int(space["counters"])):

@@ -6,8 +6,6 @@ goes on alike (`periods.py`), iterations are jumped over.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from compiler.program.fields import ProgramLimits
@@ -17,17 +15,12 @@ from compiler.program.loops.history import LONG_AGO
 from compiler.program.loops.instances import Instances
 from compiler.program.loops.judge import JUDGED, LATE_READ
 from compiler.program.loops.judge_tables import JudgeTables
-from compiler.program.loops.loops import LoopedProgram
-from compiler.program.loops.periods import look_ahead
+from compiler.program.loops.periods import PERIODS, look_ahead
 from compiler.program.loops.positions import Positions
 from compiler.program.loops.proof_recurrence import State
 from compiler.program.loops.statement_accesses import StatementAccesses
 from compiler.program.loops.windows import NONE
 from compiler.program.strided import Ints
-
-# Iterations, and rows of each inner loop, after which a state is looked for again. Lowering pads rings to periods of at
-# most four tiles; longer ones are tried by themselves.
-_PERIODS: Final = (1, 2, 3, 4)
 
 
 class Order:
@@ -35,7 +28,6 @@ class Order:
 
     def __init__(
         self,
-        looped: LoopedProgram,
         instances: Instances,
         positions: Positions,
         found: StatementAccesses,
@@ -43,8 +35,8 @@ class Order:
         limits: ProgramLimits,
     ) -> None:
         self._instances, self._positions, self._limits = instances, positions, limits
-        self._tables = JudgeTables(looped, instances, positions, found, writes, limits)
-        self._judge = ChipJudge(looped, positions, found, self._tables, limits)
+        self._tables = JudgeTables(instances, positions, found, writes, limits)
+        self._judge = ChipJudge(instances.program, positions, found, self._tables, limits)
         self.iterations = self.jumped = 0
 
     @property
@@ -143,7 +135,7 @@ class _Loop:
         """Numbers of iterations after which a state may come again."""
         positions = self._positions
         strides = {1, *positions.leaps[of][positions.tile_counts[of] > 1].tolist()}
-        return sorted({times * stride for stride in strides for times in _PERIODS if 3 * times * stride <= iterations})
+        return sorted({times * stride for stride in strides for times in PERIODS if 3 * times * stride <= iterations})
 
     def targets_before(self, iteration: int) -> Ints:
         """Positions before an iteration that have not been asked for yet."""

@@ -1,4 +1,4 @@
-"""The DRAM in the proof of looped programs: all is written once, before it is read, and completely (PROG-4, PROG-6).
+"""The DRAM in the proof of programs: all is written once, before it is read, and completely (PROG-4, PROG-6).
 
 Tiles move through the DRAM, so what was seen there does not recur. But nothing is written twice there, so the writes of
 a statement at all its tiles are one box with its counters as further axes, and boxes that share no byte say all. Who
@@ -235,7 +235,7 @@ def _incomplete(region: Region) -> ProgramError:
     return ProgramError(f"region {region.name!r} is not written completely", violation="incomplete")
 
 
-@compiled()
+@compiled(allocates=False)
 def _latest_tile(
     low: int, shape: int, piece: int, pieces: Any, tiles: Any, shapes: Any, counts: Any, strides: Any
 ) -> Any:
@@ -279,7 +279,7 @@ def _latest_tile(
     return iteration
 
 
-@compiled()
+@compiled(allocates=False)
 def is_late(
     low: int,
     shape: int,

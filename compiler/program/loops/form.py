@@ -26,7 +26,6 @@ from compiler.program.loops.loops import (
     STATEMENT,
     TARGET_ADDRESS,
     TERM,
-    LoopedProgram,
     Loops,
 )
 from compiler.program.program import Program, Rows
@@ -36,21 +35,21 @@ from compiler.program.strided import FAR, Ints
 MAX_POSITION: Final = 1 << 40
 
 
-def check_loops(looped: LoopedProgram, limits: ProgramLimits = DEFAULT_LIMITS) -> None:
+def check_loops(program: Program, limits: ProgramLimits = DEFAULT_LIMITS) -> None:
     """Raises ProgramError, naming the statement as the command at fault, unless the loops are well formed.
 
     Numbers that name calls, tables and bindings have been checked before (`fields.py`, `encoding/check.py`).
     """
-    program, loops = looped.program, looped.loops
-    _check_lists(program, loops)
+    loops = program.loops
+    _check_lists(program)
     _check_spaces(loops.spaces)
     _check_statements(loops)
     owners, counters = _check_runs(loops)
     _check_size(loops, owners, limits)
-    _check_fields(program, loops)
+    _check_fields(program)
     _check_rings(loops)
-    _check_reach(program, loops, owners, counters)
-    _check_waits(program, loops, owners, counters)
+    _check_reach(program, owners, counters)
+    _check_waits(program, owners, counters)
 
 
 def owners_of(offsets: Rows) -> Ints:
@@ -72,9 +71,9 @@ def reach_of(spaces: Rows) -> Any:
     return inner - spans
 
 
-def _check_lists(program: Program, loops: Loops) -> None:
+def _check_lists(program: Program) -> None:
     """All lists are rows of their types, and each statement has its part of runs, terms and rings."""
-    count = len(program.commands)
+    loops, count = program.loops, len(program.commands)
     typed = (
         ("spaces", loops.spaces, SPACE),
         ("statements", loops.statements, STATEMENT),
@@ -112,7 +111,7 @@ def _check_lists(program: Program, loops: Loops) -> None:
             raise ProgramError(
                 f"the {name} are not as many as the program's", violation="loops", actual=len(rows), limit=size
             )
-    if loops.distances.dtype.kind not in "iu" or program.waits.dtype.kind not in "iu":
+    if loops.distances.dtype.kind not in "iu" or program.waits.ndim != 1 or program.waits.dtype.kind not in "iu":
         raise ProgramError("waits and distances are no lists of integers", violation="tables")
 
 
@@ -185,8 +184,9 @@ def _check_size(loops: Loops, owners: Ints, limits: ProgramLimits) -> None:
         )
 
 
-def _check_fields(program: Program, loops: Loops) -> None:
+def _check_fields(program: Program) -> None:
     """What changes is a field that the command has; one term per field and counter, one ring per field."""
+    loops = program.loops
     counters = loops.spaces["counters"][loops.statements["space"]]
     owners = owners_of(loops.term_offsets)
     counter, field = loops.terms["counter"], loops.terms["field"].astype(np.int64)
@@ -232,8 +232,9 @@ def _check_rings(loops: Loops) -> None:
     refuse_first(turns >= FAR, owners, "the turns of a ring are beyond reason", "overflow", turns, FAR)
 
 
-def _check_reach(program: Program, loops: Loops, owners: Ints, slots: Ints) -> None:
+def _check_reach(program: Program, owners: Ints, slots: Ints) -> None:
     """No field gets so far that sums over counters wrap around."""
+    loops = program.loops
     counts = np.ones((len(loops.statements), MAX_COUNTERS if len(owners) else 0))
     counts[owners, slots] = loops.runs["count"]
     of_terms, of_rings = owners_of(loops.term_offsets), owners_of(loops.ring_offsets)
@@ -268,10 +269,10 @@ def field_bases(program: Program, statements: Ints, fields: Ints) -> Ints:
     return found
 
 
-def _check_waits(program: Program, loops: Loops, owners: Ints, slots: Ints) -> None:
+def _check_waits(program: Program, owners: Ints, slots: Ints) -> None:
     """Waits name statements that come before in program order, at their distance (PROG-5)."""
     waiting, named = owners_of(program.wait_offsets), program.waits.astype(np.int64)
-    count, distances = len(program.commands), loops.distances
+    loops, count, distances = program.loops, len(program.commands), program.loops.distances
     bad = (named < 0) | (named >= count)
     refuse_first(bad, waiting, "waits for a command that is not there", "waits", named, count - 1)
     bad = (distances < 0) | (distances >= MAX_POSITION)

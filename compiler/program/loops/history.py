@@ -17,7 +17,7 @@ from compiler.program.loops.windows import NONE
 LONG_AGO: Final = -(1 << 60)
 
 
-@compiled()
+@compiled(allocates=False)
 def place_up_to(
     queue: int, iteration: int, statement: int, offsets: Any, sizes: Any, iterations: Any, statements: Any
 ) -> Any:

@@ -1,4 +1,4 @@
-"""The commands that the statements of a looped program stand for, in program order, window by window (PROG-5).
+"""The commands that the statements of a program stand for, in program order, window by window (PROG-5).
 
 A window is so many neighbouring commands of one nest. What lists, computes or draws all commands goes through windows
 and so takes memory by statements and window, not by iterations.
@@ -15,14 +15,7 @@ import numpy as np
 from compiler.program.errors import ProgramError
 from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, is_call
 from compiler.program.loops.form import owners_of, slots_of
-from compiler.program.loops.loops import (
-    BINDING_ADDRESS,
-    BINDING_FIELDS,
-    ENTRY_START,
-    SOURCE_ADDRESS,
-    TARGET_ADDRESS,
-    LoopedProgram,
-)
+from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START, SOURCE_ADDRESS, TARGET_ADDRESS
 from compiler.program.program import CALL, ENTRY, Program, Rows
 from compiler.program.strided import Ints
 
@@ -48,15 +41,16 @@ class Window:
 
 
 class Instances:
-    """All commands of a looped program whose loops are well formed (see form.py).
+    """All commands of a program whose loops are well formed (see form.py).
 
     By statement, `counts`: how many commands it stands for; `nests`: its nest; `firsts`, `lasts`: its first and last
-    iteration; `origins`: the iteration of the tile at which all counters are 0.
+    iteration; `origins`: the iteration of the tile at which all counters are 0. By statement and counter `tile_counts`:
+    how many places the run has, 1 where its space has fewer counters; `leaps`: how many iterations lie between two.
     """
 
-    def __init__(self, looped: LoopedProgram) -> None:
-        self.looped = looped
-        loops = looped.loops
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        loops = program.loops
         spaces, of = loops.spaces, loops.statements["space"]
         self.nests: Ints = spaces["nest"].astype(np.int64)[of]
         self._loops = (spaces["counters"] > 0)[of]
@@ -65,27 +59,22 @@ class Instances:
         width = int(spaces["counters"].max(initial=0))
         owners, slots = owners_of(loops.run_offsets), slots_of(loops.run_offsets)
         self._first: Ints = np.zeros((len(of), width), dtype=np.int64)
-        self._step, self._count = np.ones_like(self._first), np.ones_like(self._first)
-        for name, target in (("first", self._first), ("step", self._step), ("count", self._count)):
+        self._step, self.tile_counts = np.ones_like(self._first), np.ones_like(self._first)
+        for name, target in (("first", self._first), ("step", self._step), ("count", self.tile_counts)):
             target[owners, slots] = loops.runs[name]
         self._strides: Ints = spaces["strides"][:, :width][of]
-        self._jumps: Ints = self._step * self._strides
+        self.leaps: Ints = self._step * self._strides
         self._moduli: Ints = np.where(spaces["extents"][:, :width][of] > 1, self._strides, _APART)
         # how many tiles the inner counters have for each value of a counter
-        inner = np.cumprod(self._count[:, ::-1], axis=1)[:, ::-1]
-        self._weights: Ints = inner // self._count
+        inner = np.cumprod(self.tile_counts[:, ::-1], axis=1)[:, ::-1]
+        self._weights: Ints = inner // self.tile_counts
         self.counts: Ints = inner[:, 0] if width else np.ones(len(of), dtype=np.int64)
         self.firsts: Ints = self.origins + (self._first * self._strides).sum(axis=1)
-        self.lasts: Ints = self.firsts + ((self._count - 1) * self._jumps).sum(axis=1)
-        tables = looped.program.tables
+        self.lasts: Ints = self.firsts + ((self.tile_counts - 1) * self.leaps).sum(axis=1)
+        tables = program.tables
         sizes = np.array([len(table.entries) for table in tables], dtype=np.int64)
         self._entries = np.concatenate([table.entries for table in tables]) if tables else np.zeros(0, dtype=ENTRY)
         self._first_entry: Ints = np.cumsum(sizes) - sizes
-
-    @property
-    def tile_counts(self) -> Ints:
-        """By statement how many places each of its runs has; 1 where its space has fewer counters."""
-        return self._count
 
     @property
     def total(self) -> int:
@@ -138,7 +127,7 @@ class Instances:
         for counter in range(self._strides.shape[1]):
             value, left = np.divmod(left, self._moduli[of, counter])
             place, rest = np.divmod(value - self._first[of, counter], self._step[of, counter])
-            count = self._count[of, counter]
+            count = self.tile_counts[of, counter]
             less = np.clip(place + (rest > 0), 0, count)
             found += np.where(is_at, less * self._weights[of, counter], 0)
             is_at &= (rest == 0) & (place >= 0) & (place < count)
@@ -152,7 +141,7 @@ class Instances:
         iterations = self.firsts[owners]
         for counter in range(places.shape[1]):
             places[:, counter], numbers = np.divmod(numbers, self._weights[owners, counter])
-            iterations += places[:, counter] * self._jumps[owners, counter]
+            iterations += places[:, counter] * self.leaps[owners, counter]
         order = np.argsort(iterations, kind="stable")
         return Window(first=first, statements=owners[order], iterations=iterations[order], places=places[order])
 
@@ -171,12 +160,12 @@ class Instances:
         found: Ints = self._first[of] + self._step[of] * window.places
         return found
 
-    def program(self, window: Window, limits: ProgramLimits = DEFAULT_LIMITS) -> Program:
+    def expanded(self, window: Window, limits: ProgramLimits = DEFAULT_LIMITS) -> Program:
         """The commands of a window as a program without waits; entries of its tables are those it calls, in order.
 
         Raises ProgramError where they bind or change more than the limit of bindings.
         """
-        program, of = self.looped.program, window.statements
+        program, of = self.program, window.statements
         owners, fields, changes = self._changes(window, limits)
         commands = program.commands[of]
         for field, name in ((SOURCE_ADDRESS, "source_address"), (TARGET_ADDRESS, "target_address")):
@@ -208,19 +197,12 @@ class Instances:
             rows = np.flatnonzero(calls["table"] == table)
             calls["entry"][rows] = np.arange(len(rows))
             tables.append(replace(rest, entries=entries[rows]))
-        return replace(
-            program,
-            commands=commands,
-            wait_offsets=np.zeros(len(commands) + 1, dtype=np.int32),
-            waits=np.zeros(0, dtype=np.int32),
-            calls=calls,
-            bindings=bindings,
-            tables=tuple(tables),
-        )
+        changed = replace(program, calls=calls, bindings=bindings, tables=tuple(tables))
+        return changed.once(commands, np.zeros(len(commands) + 1, dtype=np.int32), np.zeros(0, dtype=np.int32))
 
     def _changes(self, window: Window, limits: ProgramLimits) -> tuple[Ints, Ints, Ints]:
         """By what fields of commands differ from their statements' rows: command, field and difference."""
-        loops, of = self.looped.loops, window.statements
+        loops, of = self.program.loops, window.statements
         for offsets in (loops.term_offsets, loops.ring_offsets):
             _refuse_many("commands change too many fields", np.diff(offsets)[of], limits)
         owners, rows = _parts(loops.term_offsets, of)
@@ -239,7 +221,7 @@ class Instances:
         if error.command is None:
             return error
         statement = int(window.statements[error.command])
-        space = self.looped.loops.spaces[self.looped.loops.statements["space"][statement]]
+        space = self.program.loops.spaces[self.program.loops.statements["space"][statement]]
         tile = self.counters(window)[error.command, : int(space["counters"])].tolist()
         return error.moved(statement, tuple(tile))
 

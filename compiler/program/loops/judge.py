@@ -44,13 +44,13 @@ WINDOWS, MARKS, ROWS = range(3)
 # --- tables of what was seen ------------------------------------------------------------------------------------------
 
 
-@compiled()
+@compiled(allocates=False)
 def _hash(one: int, other: int, size: int) -> Any:
     mixed = np.uint64(one * 0x1F123BB5 + other) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(size - 1))
 
 
-@compiled()
+@compiled(allocates=False)
 def _find(one: int, other: int, slots: Any, ones: Any, others: Any) -> Any:
     """The place in `slots` of a row of two columns, or where it would come."""
     size = len(slots)
@@ -67,6 +67,324 @@ def hash_rows(slots: Any, ones: Any, others: Any, count: int) -> None:
         slots[_find(ones[row], others[row], slots, ones, others)] = row
 
 
+# --- one command ------------------------------------------------------------------------------------------------------
+
+
+@compiled(allocates=False)
+def _has_tile(iteration: int, group: int, count: int, origins: Any, columns: Any, counters: Any) -> Any:
+    """True if a space has a tile in an iteration, at a stage; notes its counters."""
+    extents, strides = columns
+    left = iteration - origins[group]
+    is_there = left >= 0
+    for counter in range(count):
+        value = 0
+        if extents[group, counter] > 1:
+            value = left // strides[group, counter]
+            is_there = is_there and value < extents[group, counter]
+            left -= value * strides[group, counter]
+        counters[group, counter] = value
+    return is_there and left == 0
+
+
+@compiled(allocates=False)
+def _tile_of(statement: int, group: int, runs: Any, counters: Any, places: Any) -> Any:
+    """The number of a statement's tile whose counters are known, NONE if it does not hold there; notes its places."""
+    run_offsets, firsts, steps, run_counts, _ = runs
+    begin, index = run_offsets[statement], 0
+    for run in range(begin, run_offsets[statement + 1]):
+        ahead = counters[group, run - begin] - firsts[run]
+        if ahead < 0 or ahead % steps[run] or ahead >= run_counts[run] * steps[run]:
+            return NONE
+        places[run - begin] = ahead // steps[run]
+        index = index * run_counts[run] + places[run - begin]
+    return index
+
+
+@compiled(allocates=False)
+def _wait(
+    statement: int,
+    iteration: int,
+    statements: Any,
+    waits: Any,
+    targets: Any,
+    target_clocks: Any,
+    history: Any,
+    done: Any,
+    clocks: Any,
+    clock_rows: Any,
+) -> bool:
+    """Enter in the clock of a statement's engine what has ended when it starts; True if that is more than before."""
+    _, queues, _, _, _, last_iterations, last_numbers, _ = statements
+    wait_offsets, wait_statements, wait_distances, wait_targets = waits
+    _, target_iterations, target_known, target_numbers = targets
+    offsets, lengths, iterations, of_statement, rows = history
+    queue, is_new = queues[statement], False
+    for wait in range(wait_offsets[statement], wait_offsets[statement + 1]):
+        other, target = wait_statements[wait], wait_targets[wait]
+        its_queue = queues[other]
+        if its_queue == queue:
+            continue
+        if target != NONE and target_known[target]:
+            number = target_numbers[target]
+            if clocks[queue, its_queue] < number:
+                is_new = True
+                for engine in range(len(done)):
+                    clocks[queue, engine] = max(clocks[queue, engine], target_clocks[target, engine])
+                clocks[queue, its_queue] = number
+            continue
+        at = target_iterations[target] if target != NONE else iteration - wait_distances[wait]
+        end = offsets[its_queue] + lengths[its_queue]
+        if last_iterations[other] == at:
+            place = end - 1 - (done[its_queue] - last_numbers[other])
+        else:
+            place = place_up_to(its_queue, at, other, offsets, lengths, iterations, of_statement)
+            if place == NONE:
+                continue
+        number = done[its_queue] - (end - 1 - place)
+        if clocks[queue, its_queue] < number:
+            is_new = True
+            for engine in range(len(done)):
+                clocks[queue, engine] = max(clocks[queue, engine], clock_rows[rows[place], engine])
+            clocks[queue, its_queue] = number
+    return is_new
+
+
+@compiled(allocates=False)
+def _record(statement: int, iteration: int, row: int, statements: Any, history: Any, done: Any) -> None:
+    """Enter a command, which is done, in the history of its engine; `row`: that of its clock."""
+    _, queues, _, _, _, last_iterations, last_numbers, _ = statements
+    offsets, lengths, iterations, of_statement, rows = history
+    queue = queues[statement]
+    place = offsets[queue] + lengths[queue]
+    iterations[place], of_statement[place], rows[place] = iteration, statement, row
+    lengths[queue] += 1
+    last_iterations[statement], last_numbers[statement] = iteration, done[queue]
+
+
+# --- one access -------------------------------------------------------------------------------------------------------
+
+
+@compiled(allocates=False)
+def _low_of(access: int, count: int, accesses: Any, columns: Any, places: Any) -> Any:
+    """Where an access begins at places of so many counters."""
+    _, _, _, _, _, base_lows, ring_moduli, ring_sizes, ring_bases = accesses
+    slopes, ring_slopes = columns
+    low, turn = base_lows[access], ring_bases[access]
+    for counter in range(count):
+        low += slopes[access, counter] * places[counter]
+        turn += ring_slopes[access, counter] * places[counter]
+    return low + ring_sizes[access] * (turn % ring_moduli[access])
+
+
+@compiled(allocates=False)
+def _late_writer(
+    low: int,
+    shape: int,
+    area: int,
+    queue: int,
+    iteration: int,
+    late: Any,
+    pieces: Any,
+    tiles: Any,
+    order: Any,
+    origins: Any,
+    runs: Any,
+    shapes: Any,
+    shape_columns: Any,
+    done: Any,
+    clocks: Any,
+    report: Any,
+) -> Any:
+    """A statement that writes what an engine reads of the DRAM, and may not have ended; NONE without any."""
+    late_offsets, late_queues, late_starts, late_pieces, late_last = late
+    counts, strides = shape_columns
+    other = NONE
+    for entry in range(late_offsets[area], late_offsets[area + 1]):
+        its_queue = late_queues[entry]
+        bound = done[queue] if its_queue == queue else clocks[queue, its_queue]
+        for at in range(late_starts[entry], late_starts[entry + 1]):
+            if late_last[at] <= bound:
+                break
+            report[LATE_READ] = iteration
+            piece = late_pieces[at]
+            if is_late(low, shape, piece, bound, pieces, tiles, order, origins, runs, shapes, counts, strides):
+                other = pieces[2][piece]
+    return other
+
+
+@compiled(allocates=False)
+def _window_of(low: int, shape: int, seen: Any, sizes: Any) -> Any:
+    """The number of a window, a new one if it was not met before."""
+    lows, window_shapes, states, slots, _, _, _, _, _, _, _, _ = seen
+    slot = _find(shape, low, slots, window_shapes, lows)
+    if slots[slot] == NONE:
+        window = slots[slot] = sizes[WINDOWS]
+        window_shapes[window], lows[window], states[window] = shape, low, 0
+        sizes[WINDOWS] += 1
+    return slots[slot]
+
+
+@compiled(allocates=False)
+def _meet(one: int, other: int, seen: Any, shapes: Any, shape_columns: Any, pairs: Any) -> bool:
+    """True if two windows of a memory have a byte in common; pairs that have none are noted."""
+    lows, its = seen[0], seen[1]
+    reaches = shapes[2]
+    if lows[one] >= lows[other] + reaches[its[other]] or lows[other] >= lows[one] + reaches[its[one]]:
+        return False
+    pair, key = _hash(one, other, len(pairs)), one << 32 | other
+    if pairs[pair] == key:
+        return False
+    counts, strides = shape_columns
+    if meet(lows[other], its[other], lows[one], its[one], shapes, counts, strides):
+        return True
+    pairs[pair] = key
+    return False
+
+
+@compiled(allocates=False)
+def _fault_of_state(
+    window: int, is_write: bool, memory: int, memories: Any, written: Any, seen: Any, shapes: Any, shape_columns: Any
+) -> Any:
+    """What is wrong with reading or writing a window, whoever waits; notes what it holds then."""
+    lows, its, states = seen[0], seen[1], seen[2]
+    if states[window]:
+        return READ_ONLY if is_write and states[window] == RESIDENT else SAFE
+    begins, words, bases = memories
+    counts, strides = shape_columns
+    state = touch(
+        lows[window],
+        its[window],
+        begins[memory],
+        words[memory],
+        written,
+        bases[memory],
+        shapes,
+        counts,
+        strides,
+        WRITTEN if is_write else 0,
+    )
+    if not is_write and state >> 2 == 0:
+        return UNWRITTEN
+    if is_write and state & 3 == RESIDENT:
+        return READ_ONLY
+    states[window] = WRITTEN if is_write or state & 3 == WRITTEN else RESIDENT
+    return SAFE
+
+
+@compiled(allocates=False)
+def _unordered(
+    window: int,
+    is_write: bool,
+    queue: int,
+    memory: int,
+    logs: Any,
+    seen: Any,
+    shapes: Any,
+    shape_columns: Any,
+    clocks: Any,
+    pairs: Any,
+) -> Any:
+    """The fault of a command that may not come after another one that touched its window, and the other's statement."""
+    log_queues, log_writes, log_offsets = logs
+    _, _, _, _, mark_windows, _, mark_numbers, mark_statements, mark_next, _, _, heads = seen
+    fault, other = SAFE, NONE
+    for log in range(log_offsets[memory], log_offsets[memory + 1]):
+        its_queue = log_queues[log]
+        if its_queue == queue or not (is_write or log_writes[log]):
+            continue
+        bound, mark = clocks[queue, its_queue], heads[log]
+        while mark != NONE and mark_numbers[mark] > bound:
+            its = mark_windows[mark]
+            if its == window or _meet(its, window, seen, shapes, shape_columns, pairs):
+                fault = UNORDERED_WRITER if log_writes[log] else UNORDERED_READER
+                other = mark_statements[mark]
+            mark = mark_next[mark]
+    return fault, other
+
+
+@compiled(allocates=False)
+def _own_fault(
+    access: int,
+    first: int,
+    is_call: int,
+    accesses: Any,
+    windows: Any,
+    seen: Any,
+    shapes: Any,
+    shape_columns: Any,
+    pairs: Any,
+) -> Any:
+    """What is wrong with a command's result beside its accesses from `first` on: operands and other results."""
+    kinds, of_memory = accesses[1], accesses[2]
+    fault, window = SAFE, windows[access - first]
+    for before in range(first, access):
+        is_read = kinds[before] == _READ and is_call
+        if of_memory[before] != of_memory[access] or not (is_read or kinds[before] == _WRITE):
+            continue
+        its = windows[before - first]
+        if its == window or _meet(its, window, seen, shapes, shape_columns, pairs):
+            fault = OVERLAP if is_read else TWICE
+    return fault
+
+
+@compiled(allocates=False)
+def _fault_on_chip(
+    access: int,
+    first: int,
+    low: int,
+    queue: int,
+    is_call: int,
+    accesses: Any,
+    windows: Any,
+    logs: Any,
+    memories: Any,
+    written: Any,
+    seen: Any,
+    sizes: Any,
+    shapes: Any,
+    shape_columns: Any,
+    clocks: Any,
+    pairs: Any,
+) -> Any:
+    """What is wrong with an access on the chip, and the other statement, NONE without one; notes its window."""
+    _, kinds, of_memory, of_shape, _, _, _, _, _ = accesses
+    memory, is_write = of_memory[access], kinds[access] == _WRITE
+    window = windows[access - first] = _window_of(low, of_shape[access], seen, sizes)
+    fault, other = SAFE, NONE
+    if kinds[access] != _LATE:
+        fault = _fault_of_state(window, is_write, memory, memories, written, seen, shapes, shape_columns)
+        order, other = _unordered(window, is_write, queue, memory, logs, seen, shapes, shape_columns, clocks, pairs)
+        fault = fault if order == SAFE else order
+    if is_write:
+        own = _own_fault(access, first, is_call, accesses, windows, seen, shapes, shape_columns, pairs)
+        fault = fault if own == SAFE else own
+    return fault, other
+
+
+@compiled(allocates=False)
+def _mark(window: int, log: int, statement: int, number: int, seen: Any, sizes: Any) -> None:
+    """Leave a mark: the latest of its log, at the window."""
+    _, _, _, _, windows, logs, numbers, statements, following, before, slots, heads = seen
+    slot = _find(window, log, slots, windows, logs)
+    mark = slots[slot]
+    if mark == NONE:
+        mark = slots[slot] = sizes[MARKS]
+        windows[mark], logs[mark] = window, log
+        sizes[MARKS] += 1
+    elif heads[log] != mark:
+        # out of the list of its log, which begins with the latest
+        following[before[mark]] = following[mark]
+        if following[mark] != NONE:
+            before[following[mark]] = before[mark]
+    numbers[mark], statements[mark] = number, statement
+    if heads[log] == mark:
+        return
+    following[mark], before[mark] = heads[log], NONE
+    if heads[log] != NONE:
+        before[heads[log]] = mark
+    heads[log] = mark
+
+
 # --- one iteration ----------------------------------------------------------------------------------------------------
 
 
@@ -76,7 +394,8 @@ def hash_rows(slots: Any, ones: Any, others: Any, count: int) -> None:
     "UniTuple(int64[::1], 9), UniTuple(int64[:, ::1], 2), UniTuple(int64[::1], 5), UniTuple(int64[:, ::1], 2), "
     "UniTuple(int64[::1], 3), UniTuple(int64[::1], 3), uint8[::1], UniTuple(int64[::1], 5), UniTuple(int64[::1], 6), "
     "UniTuple(int64[:, ::1], 4), UniTuple(int64[::1], 12), UniTuple(int64[::1], 5), int64[::1], int64[:, ::1], "
-    "int64[:, ::1], int64[::1], int64[:, ::1], UniTuple(int64[::1], 6), int64[::1])"
+    "int64[:, ::1], int64[::1], int64[:, ::1], UniTuple(int64[::1], 5), int64[::1])",
+    allocates=False,
 )
 def judge_iteration(
     iteration: int,
@@ -115,238 +434,80 @@ def judge_iteration(
     Stops at the first command that is not safe and tells in `report` which and why. `judge_tables.py` and
     `chip_judge.py` have the columns.
     """
-    groups, queues, first_parts, are_apart, are_calls, last_iterations, last_numbers, origins = statements
-    run_offsets, firsts, steps, run_counts, _ = runs
-    group_extents, group_strides = group_columns
-    wait_offsets, wait_statements, wait_distances, wait_targets = waits
-    _, target_iterations, target_known, target_numbers = targets
-    part_offsets, kinds, of_memory, of_shape, of_log, base_lows, ring_moduli, ring_sizes, ring_bases = accesses
-    slopes, ring_slopes = access_columns
-    counts, strides = shape_columns
-    log_queues, log_writes, log_offsets = logs
-    memory_begins, memory_words, memory_bases = memories
-    late_offsets, late_queues, late_starts, late_pieces, late_last = late
-    (
-        window_lows,
-        window_shapes,
-        window_states,
-        window_slots,
-        mark_windows,
-        mark_logs,
-        mark_numbers,
-        mark_statements,
-        mark_next,
-        mark_before,
-        mark_slots,
-        heads,
-    ) = seen
-    offsets, lengths, iterations, of_statement, rows = history
-    places, lows, windows, holds, latest_rows, pairs = scratch
+    groups, queues, first_parts, are_apart, are_calls, _, _, origins = statements
+    run_offsets = runs[0]
+    part_offsets, _, of_memory, of_shape, of_log, base_lows, _, _, _ = accesses
+    places, windows, holds, latest_rows, pairs = scratch
     for group in range(len(group_origins)):
         holds[group] = NONE
     for statement in range(begin, stop):
-        # whether it holds
-        group = groups[statement]
+        group, queue = groups[statement], queues[statement]
         count = run_offsets[statement + 1] - run_offsets[statement]
         if holds[group] == NONE:
-            left = iteration - group_origins[group]
-            is_there = left >= 0
-            for counter in range(count):
-                value = 0
-                if group_extents[group, counter] > 1:
-                    value = left // group_strides[group, counter]
-                    is_there = is_there and value < group_extents[group, counter]
-                    left -= value * group_strides[group, counter]
-                counters[group, counter] = value
-            holds[group] = 1 if is_there and left == 0 else 0
-        is_there, index = holds[group] == 1, 0
-        for counter in range(count):
-            run = run_offsets[statement] + counter
-            ahead = counters[group, counter] - firsts[run]
-            if not is_there or ahead < 0 or ahead % steps[run] or ahead >= run_counts[run] * steps[run]:
-                is_there = False
-                break
-            places[counter] = ahead // steps[run]
-            index = index * run_counts[run] + places[counter]
-        if not is_there:
+            holds[group] = _has_tile(iteration, group, count, group_origins, group_columns, counters)
+        index = _tile_of(statement, group, runs, counters, places) if holds[group] else NONE
+        if index == NONE:
             continue
-        # what has ended when it starts
-        queue, is_new = queues[statement], latest_rows[queues[statement]] == NONE
-        for wait in range(wait_offsets[statement], wait_offsets[statement + 1]):
-            other, target = wait_statements[wait], wait_targets[wait]
-            its_queue = queues[other]
-            if its_queue == queue:
-                continue
-            if target != NONE and target_known[target]:
-                number = target_numbers[target]
-                if clocks[queue, its_queue] < number:
-                    is_new = True
-                    for engine in range(len(done)):
-                        clocks[queue, engine] = max(clocks[queue, engine], target_clocks[target, engine])
-                    clocks[queue, its_queue] = number
-                continue
-            at = target_iterations[target] if target != NONE else iteration - wait_distances[wait]
-            end = offsets[its_queue] + lengths[its_queue]
-            if last_iterations[other] == at:
-                place = end - 1 - (done[its_queue] - last_numbers[other])
-            else:
-                place = place_up_to(its_queue, at, other, offsets, lengths, iterations, of_statement)
-                if place == NONE:
-                    continue
-            number = done[its_queue] - (end - 1 - place)
-            if clocks[queue, its_queue] < number:
-                is_new = True
-                for engine in range(len(done)):
-                    clocks[queue, engine] = max(clocks[queue, engine], clock_rows[rows[place], engine])
-                clocks[queue, its_queue] = number
-        # what it touches
-        part = first_parts[statement] + (index if are_apart[statement] else 0)
+        is_new = latest_rows[queue] == NONE
+        if _wait(statement, iteration, statements, waits, targets, target_clocks, history, done, clocks, clock_rows):
+            is_new = True
+        is_apart = are_apart[statement]
+        part = first_parts[statement] + (index if is_apart else 0)
         first, last = part_offsets[part], part_offsets[part + 1]
         for access in range(first, last):
-            kind, shape, memory = kinds[access], of_shape[access], of_memory[access]
-            low = base_lows[access]
-            if not are_apart[statement]:
-                turn = ring_bases[access]
-                for counter in range(count):
-                    low += slopes[access, counter] * places[counter]
-                    turn += ring_slopes[access, counter] * places[counter]
-                low += ring_sizes[access] * (turn % ring_moduli[access])
-            lows[access - first] = low
-            fault, other = SAFE, NONE
-            if memory < 0:
-                for entry in range(late_offsets[-1 - memory], late_offsets[-memory]):
-                    its_queue = late_queues[entry]
-                    bound = done[queue] if its_queue == queue else clocks[queue, its_queue]
-                    for at in range(late_starts[entry], late_starts[entry + 1]):
-                        if late_last[at] <= bound:
-                            break
-                        report[LATE_READ] = iteration
-                        if is_late(
-                            low,
-                            shape,
-                            late_pieces[at],
-                            bound,
-                            pieces,
-                            tiles,
-                            order,
-                            origins,
-                            runs,
-                            shapes,
-                            counts,
-                            strides,
-                        ):
-                            fault, other = UNORDERED_WRITER, pieces[2][late_pieces[at]]
+            low = base_lows[access] if is_apart else _low_of(access, count, accesses, access_columns, places)
+            if of_memory[access] < 0:
+                other = _late_writer(
+                    low,
+                    of_shape[access],
+                    -1 - of_memory[access],
+                    queue,
+                    iteration,
+                    late,
+                    pieces,
+                    tiles,
+                    order,
+                    origins,
+                    runs,
+                    shapes,
+                    shape_columns,
+                    done,
+                    clocks,
+                    report,
+                )
+                fault = SAFE if other == NONE else UNORDERED_WRITER
             else:
-                slot = _find(shape, low, window_slots, window_shapes, window_lows)
-                window = window_slots[slot]
-                if window == NONE:
-                    window = window_slots[slot] = sizes[WINDOWS]
-                    window_shapes[window], window_lows[window], window_states[window] = shape, low, 0
-                    sizes[WINDOWS] += 1
-                windows[access - first] = window
-                is_write = kind == _WRITE
-                if kind != _LATE:
-                    if not window_states[window]:
-                        state = touch(
-                            low,
-                            shape,
-                            memory_begins[memory],
-                            memory_words[memory],
-                            written,
-                            memory_bases[memory],
-                            shapes,
-                            counts,
-                            strides,
-                            WRITTEN if is_write else 0,
-                        )
-                        if not is_write and state >> 2 == 0:
-                            fault = UNWRITTEN
-                        elif is_write and state & 3 == RESIDENT:
-                            fault = READ_ONLY
-                        else:
-                            window_states[window] = WRITTEN if is_write or state & 3 == WRITTEN else RESIDENT
-                    elif is_write and window_states[window] == RESIDENT:
-                        fault = READ_ONLY
-                    for log in range(log_offsets[memory], log_offsets[memory + 1]):
-                        its_queue = log_queues[log]
-                        if its_queue == queue or not (is_write or log_writes[log]):
-                            continue
-                        bound, mark = clocks[queue, its_queue], heads[log]
-                        while mark != NONE and mark_numbers[mark] > bound:
-                            its = mark_windows[mark]
-                            is_met = its == window
-                            if not is_met:
-                                its_low, its_shape = window_lows[its], window_shapes[its]
-                                reaches = shapes[2]
-                                if its_low < low + reaches[shape] and low < its_low + reaches[its_shape]:
-                                    key = its << 32 | window
-                                    pair = _hash(its, window, len(pairs))
-                                    if pairs[pair] != key:
-                                        is_met = meet(low, shape, its_low, its_shape, shapes, counts, strides)
-                                        if not is_met:
-                                            pairs[pair] = key
-                            if is_met:
-                                fault = UNORDERED_WRITER if log_writes[log] else UNORDERED_READER
-                                other = mark_statements[mark]
-                            mark = mark_next[mark]
-                if is_write:
-                    for before in range(first, access):
-                        is_read = kinds[before] == _READ and are_calls[statement]
-                        if of_memory[before] != memory or not (is_read or kinds[before] == _WRITE):
-                            continue
-                        its = windows[before - first]
-                        is_met = its == window
-                        if not is_met:
-                            pair = _hash(its, window, len(pairs))
-                            if pairs[pair] != its << 32 | window:
-                                is_met = meet(
-                                    low, shape, lows[before - first], of_shape[before], shapes, counts, strides
-                                )
-                                if not is_met:
-                                    pairs[pair] = its << 32 | window
-                        if is_met:
-                            fault = OVERLAP if is_read else TWICE
+                fault, other = _fault_on_chip(
+                    access,
+                    first,
+                    low,
+                    queue,
+                    are_calls[statement],
+                    accesses,
+                    windows,
+                    logs,
+                    memories,
+                    written,
+                    seen,
+                    sizes,
+                    shapes,
+                    shape_columns,
+                    clocks,
+                    pairs,
+                )
             if fault != SAFE:
                 report[FAULT], report[FAULT_STATEMENT], report[FAULT_ACCESS] = fault, statement, access
                 report[FAULT_OTHER] = other
                 return
-        # its marks
         done[queue] += 1
         clocks[queue, queue] = done[queue]
         for access in range(first, last):
-            log = of_log[access]
-            if log == NONE:
-                continue
-            window = windows[access - first]
-            slot = _find(window, log, mark_slots, mark_windows, mark_logs)
-            mark = mark_slots[slot]
-            if mark == NONE:
-                mark = mark_slots[slot] = sizes[MARKS]
-                mark_windows[mark], mark_logs[mark] = window, log
-                mark_before[mark] = mark_next[mark] = NONE
-                sizes[MARKS] += 1
-            elif heads[log] == mark:
-                mark_numbers[mark], mark_statements[mark] = done[queue], statement
-                continue
-            else:
-                # out of the list of its log, which begins with the latest
-                before, after = mark_before[mark], mark_next[mark]
-                mark_next[before] = after
-                if after != NONE:
-                    mark_before[after] = before
-            mark_numbers[mark], mark_statements[mark] = done[queue], statement
-            after = heads[log]
-            mark_next[mark], mark_before[mark] = after, NONE
-            if after != NONE:
-                mark_before[after] = mark
-            heads[log] = mark
-        # its place in the history
+            if of_log[access] != NONE:
+                _mark(windows[access - first], of_log[access], statement, done[queue], seen, sizes)
         if is_new:
             latest_rows[queue] = sizes[ROWS]
-            clock_rows[sizes[ROWS]] = clocks[queue]
+            for engine in range(len(done)):
+                clock_rows[sizes[ROWS], engine] = clocks[queue, engine]
             sizes[ROWS] += 1
-        place = offsets[queue] + lengths[queue]
-        iterations[place], of_statement[place], rows[place] = iteration, statement, latest_rows[queue]
-        lengths[queue] += 1
-        last_iterations[statement], last_numbers[statement] = iteration, done[queue]
+        _record(statement, iteration, latest_rows[queue], statements, history, done)
         report[JUDGED] += 1

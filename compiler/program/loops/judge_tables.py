@@ -12,7 +12,7 @@ from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_call
 from compiler.program.loops.dram_order import Writes
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.periods import PERIODS
 from compiler.program.loops.positions import Positions
 from compiler.program.loops.shapes import Shapes, joined, shape_columns, shapes_of
 from compiler.program.loops.statement_accesses import StatementAccesses
@@ -48,15 +48,14 @@ class JudgeTables:
 
     def __init__(
         self,
-        looped: LoopedProgram,
         instances: Instances,
         positions: Positions,
         found: StatementAccesses,
         writes: Writes,
         limits: ProgramLimits,
     ) -> None:
-        self._looped, self._positions, self._found = looped, positions, found
-        program, loops = looped.program, looped.loops
+        self._program, self._positions, self._found = instances.program, positions, found
+        program, loops = instances.program, instances.program.loops
         self.engines = len(program.queues)
         spaces = loops.spaces[loops.statements["space"]]
         first, of = distinct([loops.statements["space"].astype(np.int64), loops.statements["stage"].astype(np.int64)])
@@ -75,7 +74,7 @@ class JudgeTables:
             np.ascontiguousarray(spaces["extents"][first][:, :width]),
             np.ascontiguousarray(spaces["strides"][first][:, :width]),
         )
-        self.targets = targets_of(looped, instances)
+        self.targets = targets_of(instances)
         self.waits = (
             program.wait_offsets.astype(np.int64),
             program.waits.astype(np.int64),
@@ -94,7 +93,8 @@ class JudgeTables:
         """What is judged in order: accesses on the chip, and reads of the DRAM where it is written."""
         found, areas = self._found, self._found.region_areas
         is_given = areas.is_given[found.areas] if len(areas.is_given) else np.zeros(len(found.areas), dtype=np.bool_)
-        judged = np.flatnonzero((found.areas < 0) | ((found.kinds != Kind.WRITE) & ~is_given))
+        self._is_judged = (found.areas < 0) | ((found.kinds != Kind.WRITE) & ~is_given)
+        judged = np.flatnonzero(self._is_judged)
         parts = np.repeat(np.arange(len(found.part_offsets) - 1), np.diff(found.part_offsets))[judged]
         offsets = np.append(0, np.cumsum(np.bincount(parts, minlength=len(found.part_offsets) - 1))).astype(np.int64)
         kinds, statements, its_areas = found.kinds[judged], found.statements[judged], found.areas[judged]
@@ -165,8 +165,29 @@ class JudgeTables:
         moves = np.zeros_like(turns, dtype=np.bool_)
         np.logical_or.at(moves, found.statements[rows], found.slopes[rows] != 0)
         turns[moves] = 0
-        turns[found.are_apart] = 0
+        for statement in np.flatnonzero(found.are_apart).tolist():
+            turns[statement] = self._turns_apart(statement)
         return turns
+
+    def _turns_apart(self, statement: int) -> list[int]:
+        """The same of a statement whose tiles are judged apart: looked for among all of them.
+
+        Of reads of the DRAM that are judged the area is looked at: where in it a tile reads is judged without tiles.
+        """
+        found, counts = self._found, self._found.tile_counts[statement]
+        first, tiles = found.first_parts[statement], int(counts.prod())
+        ends = found.part_offsets[first : first + tiles + 1]
+        rows = np.arange(ends[0], ends[-1])
+        of = np.repeat(np.arange(tiles), np.diff(ends))[self._is_judged[rows]]
+        rows = rows[self._is_judged[rows]]
+        sizes = np.bincount(of, minlength=tiles)
+        if (sizes != sizes[0]).any():
+            return [int(count == 1) for count in counts.tolist()]
+        on_chip = found.areas[rows] < 0
+        boxes = (found.places[rows], found.lows[rows], *found.counts[rows].T, *found.strides[rows].T)
+        _, alike = distinct([found.kinds[rows], found.areas[rows], *(column * on_chip for column in boxes)])
+        accesses = alike.reshape(*counts, -1)
+        return [_turn_along(np.moveaxis(accesses, axis, 0)) for axis in range(len(counts))]
 
     def _late_tables(self, writes: Writes, first_shape: int, read_areas: Ints) -> None:
         """By area that is read and engine, what it writes there, the latest first."""
@@ -200,7 +221,7 @@ class JudgeTables:
 
     def _memories(self, limits: ProgramLimits) -> None:
         """What is written of each memory on the chip: nothing but residents."""
-        found, program = self._found, self._looped.program
+        found, program = self._found, self._program
         residents = normal_residents(found.checked)
         of_place = {place: number for number, place in enumerate(self.places.tolist())}
         rows = self._accesses_on_chip
@@ -257,9 +278,9 @@ class JudgeTables:
                 raise ProgramError("residents lie on one another", violation="twice", actual=name)
 
 
-def targets_of(looped: LoopedProgram, instances: Instances) -> Targets:
+def targets_of(instances: Instances) -> Targets:
     """The positions that waits name once for all: of nests before, and of what is done once."""
-    program, loops = looped.program, looped.loops
+    program, loops = instances.program, instances.program.loops
     offsets = program.wait_offsets.astype(np.int64)
     waiting = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     named = program.waits.astype(np.int64)
@@ -285,3 +306,12 @@ def targets_of(looped: LoopedProgram, instances: Instances) -> Targets:
         of_wait=of_wait,
         kept=int(is_late.sum()),
     )
+
+
+def _turn_along(accesses: Ints) -> int:
+    """After how many rows the same ones come again, of the numbers that are tried; 0: never."""
+    count = len(accesses)
+    for turn in PERIODS:
+        if turn == 1 == count or (turn < count and np.array_equal(accesses[turn:], accesses[:-turn])):
+            return turn
+    return 0

@@ -21,18 +21,18 @@ before its own; it makes no difference whether w holds there. If w's space has n
 w is of a nest before, it is d before the last in which w holds. So a command never waits for what comes after it, and
 iteration by iteration, in the order of numbers, is an order in which all may run.
 
-A program without loops is one nest of one iteration.
+A program without loops is one nest of one iteration: `Loops.one_iteration`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.ir.graph import MAX_AXES
-from compiler.program.program import ParameterTable, Place, Program, Queue, Region, Rows, Step, Unit
 
 # Counters of one space: axes of tiles, and of pieces inside a tile.
 MAX_COUNTERS: Final = 8
@@ -81,80 +81,30 @@ class Loops:
     what changes its fields. `distances`: per wait, iterations.
     """
 
-    spaces: Rows
-    statements: Rows
-    run_offsets: Rows
-    runs: Rows
-    term_offsets: Rows
-    terms: Rows
-    ring_offsets: Rows
-    rings: Rows
-    distances: Rows
-
-
-def unrolled(commands: int, waits: int) -> Loops:
-    """The loops of a program that has none: each of its commands is done once."""
-    spaces = np.zeros(1, dtype=SPACE)
-    spaces["extents"] = 1
-    none = np.zeros(commands + 1, dtype=np.int32)
-    return Loops(
-        spaces=spaces,
-        statements=np.zeros(commands, dtype=STATEMENT),
-        run_offsets=none,
-        runs=np.zeros(0, dtype=RUN),
-        term_offsets=none,
-        terms=np.zeros(0, dtype=TERM),
-        ring_offsets=none,
-        rings=np.zeros(0, dtype=RING),
-        distances=np.zeros(waits, dtype=np.int64),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LoopedProgram:
-    """A program whose commands are statements: what they are at their first tiles, and how they loop."""
-
-    program: Program
-    loops: Loops
+    spaces: NDArray[Any]
+    statements: NDArray[Any]
+    run_offsets: NDArray[Any]
+    runs: NDArray[Any]
+    term_offsets: NDArray[Any]
+    terms: NDArray[Any]
+    ring_offsets: NDArray[Any]
+    rings: NDArray[Any]
+    distances: NDArray[Any]
 
     @staticmethod
-    def of(program: Program | LoopedProgram) -> LoopedProgram:
-        """A program as it is, or one without loops, each of whose commands is done once."""
-        if isinstance(program, LoopedProgram):
-            return program
-        return LoopedProgram(program=program, loops=unrolled(len(program.commands), len(program.waits)))
-
-    @property
-    def name(self) -> str:
-        """The segment's name."""
-        return self.program.name
-
-    @property
-    def places(self) -> tuple[Place, ...]:
-        """The memories of the chip."""
-        return self.program.places
-
-    @property
-    def queues(self) -> tuple[Queue, ...]:
-        """The engines of the chip."""
-        return self.program.queues
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """What statements work for."""
-        return self.program.steps
-
-    @property
-    def units(self) -> tuple[Unit, ...]:
-        """The shape units that calls use."""
-        return self.program.units
-
-    @property
-    def tables(self) -> tuple[ParameterTable, ...]:
-        """The parameter tables that calls use."""
-        return self.program.tables
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        """The tensors in the DRAM."""
-        return self.program.regions
+    def one_iteration(commands: int, waits: int) -> Loops:
+        """The loops of a program without loops: so many commands in one nest of one iteration, each done once."""
+        spaces = np.zeros(1, dtype=SPACE)
+        spaces["extents"] = 1
+        none = np.zeros(commands + 1, dtype=np.int32)
+        return Loops(
+            spaces=spaces,
+            statements=np.zeros(commands, dtype=STATEMENT),
+            run_offsets=none,
+            runs=np.zeros(0, dtype=RUN),
+            term_offsets=none,
+            terms=np.zeros(0, dtype=TERM),
+            ring_offsets=none,
+            rings=np.zeros(0, dtype=RING),
+            distances=np.zeros(waits, dtype=np.int64),
+        )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from compiler.machine_code import compiled
+
+# Iterations, and rows of each inner loop, after which a state is looked for again: lowering pads rings to periods of at
+# most four tiles. Where a program has longer ones, its iterations are judged one by one.
+PERIODS: Final = (1, 2, 3, 4)
 
 
 @compiled()

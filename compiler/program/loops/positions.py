@@ -9,14 +9,13 @@ import numpy as np
 from compiler.machine_code import compiled
 from compiler.program.loops.form import owners_of, slots_of
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.strided import Ints
 
 # A counter of one value leads nowhere, however many tiles a loop has.
 _APART = 1 << 62
 
 
-@compiled()
+@compiled(allocates=False)
 def _tiles_before(
     statement: int,
     left: int,
@@ -49,7 +48,7 @@ def _tiles_before(
     return found + 1 if left > 0 or is_included else found
 
 
-@compiled()
+@compiled(allocates=False)
 def number_at(
     iteration: int,
     statement: int,
@@ -106,16 +105,11 @@ class Positions:
     statements of several tiles, and those of one tile in their order, with their iterations.
     """
 
-    def __init__(self, looped: LoopedProgram, instances: Instances) -> None:
-        loops, count = looped.loops, len(looped.loops.statements)
+    def __init__(self, instances: Instances) -> None:
+        program, loops = instances.program, instances.program.loops
         spaces = loops.spaces[loops.statements["space"]]
-        width = int(spaces["counters"].max(initial=0))
         owners, slots = owners_of(loops.run_offsets), slots_of(loops.run_offsets)
-        self.tile_counts = np.ones((count, width), dtype=np.int64)
-        self.tile_counts[owners, slots] = loops.runs["count"]
-        self.leaps = np.zeros((count, width), dtype=np.int64)
-        self.leaps[owners, slots] = loops.runs["step"] * spaces["strides"][owners, slots]
-        self.origins: Ints = spaces["base"] - loops.statements["stage"]
+        self.tile_counts, self.leaps, self.origins = instances.tile_counts, instances.leaps, instances.origins
         self._firsts = instances.firsts
         moduli = np.where(spaces["extents"][owners, slots] > 1, spaces["strides"][owners, slots], _APART)
         self.runs = (
@@ -125,8 +119,8 @@ class Positions:
             loops.runs["count"].astype(np.int64),
             moduli.astype(np.int64),
         )
-        queues = looped.program.commands["queue"].astype(np.int64)
-        engines = max(1, len(looped.program.queues))
+        queues = program.commands["queue"].astype(np.int64)
+        engines = max(1, len(program.queues))
         nests = int(instances.nests.max(initial=-1)) + 1
         self.parts: Ints = instances.nests * engines + queues
         is_single = instances.counts == 1

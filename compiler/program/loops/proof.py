@@ -1,4 +1,4 @@
-"""The proof of looped programs: accesses stay in their memories, find what was written, and wait (PROG-4).
+"""The proof of programs: accesses stay in their memories, find what was written, and wait (PROG-4).
 
 1. The loops are well formed (`form.py`), and every command is fit by itself (`statement_accesses.py`): both are judged
    for all tiles at once, from a few of them.
@@ -12,7 +12,7 @@ program without loops is a single iteration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from compiler.program.loops.chip_order import Order
 from compiler.program.loops.dram_order import DramProof, writes_of
 from compiler.program.loops.form import check_loops
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.positions import Positions
 from compiler.program.loops.statement_accesses import accesses_of_statements
 from compiler.program.program import Level, Opcode, Program
@@ -31,14 +30,13 @@ from compiler.program.program import Level, Opcode, Program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvedProgram:
-    """What the proof found of a looped program that is fit to run.
+    """What the proof found of a program that is fit to run.
 
     `peak_bytes`: per place one past the highest byte touched (of the DRAM: that regions take). `commands`: how many all
     statements stand for, by opcode. `touched_bytes`: what they read and write together. Of `iterations`, `jumped` were
     not gone through, and `judged` commands were judged in the others.
     """
 
-    program: LoopedProgram
     peak_bytes: tuple[int, ...]
     commands: tuple[tuple[Opcode, int], ...]
     touched_bytes: int
@@ -47,22 +45,16 @@ class ProvedProgram:
     judged: int
 
 
-def prove(
-    program: Program | LoopedProgram, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()
-) -> ProvedProgram:
+def prove(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engines = ()) -> ProvedProgram:
     """What the proof knows of a program that is fit to run; raises ProgramError for any other.
 
     `shared` are the profile's engines that are one component. `limits` bound what the proof may cost.
     """
-    looped = LoopedProgram.of(program)
-    program = looped.program
-    # waits are those of statements, which `check_loops` judges
-    none = np.zeros(len(program.commands) + 1, dtype=np.int32)
-    check_fields(replace(program, waits=none[:0], wait_offsets=none), limits)
-    check_loops(looped, limits)
-    instances = Instances(looped)
-    positions = Positions(looped, instances)
-    found = accesses_of_statements(looped, instances, limits, shared)
+    check_fields(program, limits)
+    check_loops(program, limits)
+    instances = Instances(program)
+    positions = Positions(instances)
+    found = accesses_of_statements(instances, limits, shared)
     touched = found.touched_bytes
     if touched > limits.touched_bytes:
         raise ProgramError(
@@ -70,7 +62,7 @@ def prove(
         )
     writes = writes_of(found, instances, positions)
     DramProof(found, writes, limits).run()
-    order = Order(looped, instances, positions, found, writes, limits)
+    order = Order(instances, positions, found, writes, limits)
     order.run()
     peaks = found.peaks.copy()
     for index, _, high in found.checked.residents:
@@ -81,7 +73,6 @@ def prove(
     counts = np.zeros(len(Opcode), dtype=np.int64)
     np.add.at(counts, program.commands["opcode"], instances.counts)
     return ProvedProgram(
-        program=looped,
         peak_bytes=tuple(peaks.tolist()),
         commands=tuple((opcode, int(counts[opcode])) for opcode in Opcode if counts[opcode]),
         touched_bytes=int(touched),

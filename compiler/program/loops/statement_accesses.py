@@ -1,4 +1,4 @@
-"""What the statements of a looped program touch at all their tiles, from a few of their commands (PROG-4, PROG-6).
+"""What the statements of a program touch at all their tiles, from a few of their commands (PROG-4, PROG-6).
 
 Fields of a statement are sums over counters, so what holds of a number at the tiles where it is least and greatest
 holds in between. `check` judges each statement at its first tile, at the next one along each counter, and where each
@@ -24,9 +24,8 @@ from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits, is_call
 from compiler.program.loops.call_boxes import uneven_calls
 from compiler.program.loops.changing_fields import extreme_tiles, fields_of
-from compiler.program.loops.form import owners_of, slots_of
 from compiler.program.loops.instances import Instances, Window
-from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, LoopedProgram
+from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS
 from compiler.program.loops.shapes import over_tiles, shapes_of
 from compiler.program.program import ADDRESSES, OUTPUT, Program
 from compiler.program.strided import FAR, Flags, Ints, distinct
@@ -72,27 +71,21 @@ class StatementAccesses:
         return float((np.prod(self.counts.astype(np.float64), axis=1) * self.tiles).sum())
 
 
-def accesses_of_statements(
-    looped: LoopedProgram, instances: Instances, limits: ProgramLimits, shared: Engines
-) -> StatementAccesses:
+def accesses_of_statements(instances: Instances, limits: ProgramLimits, shared: Engines) -> StatementAccesses:
     """What all commands touch; raises ProgramError if one of them is not fit by itself (PROG-4)."""
-    return _Statements(looped, instances, limits, shared).found()
+    return _Statements(instances, limits, shared).found()
 
 
 class _Statements:
     """Statements, the tiles at which they are judged, and what they touch there."""
 
-    def __init__(self, looped: LoopedProgram, instances: Instances, limits: ProgramLimits, shared: Engines) -> None:
-        self.looped, self.instances, self.limits, self.shared = looped, instances, limits, shared
-        loops = looped.loops
-        self.count = len(loops.statements)
-        spaces = loops.spaces["counters"][loops.statements["space"]]
-        self.width = int(spaces.max(initial=0))
-        self.tile_counts = np.ones((self.count, self.width), dtype=np.int64)
-        self.tile_counts[owners_of(loops.run_offsets), slots_of(loops.run_offsets)] = loops.runs["count"]
-        self.fields = fields_of(looped, self.width)
+    def __init__(self, instances: Instances, limits: ProgramLimits, shared: Engines) -> None:
+        self.program, self.instances, self.limits, self.shared = instances.program, instances, limits, shared
+        self.tile_counts = instances.tile_counts
+        self.count, self.width = self.tile_counts.shape
+        self.fields = fields_of(self.program, self.width)
         self.apart = np.zeros(self.count, dtype=np.bool_)
-        self.peaks = np.zeros(len(looped.program.places), dtype=np.int64)
+        self.peaks = np.zeros(len(self.program.places), dtype=np.int64)
 
     def found(self) -> StatementAccesses:
         """All accesses."""
@@ -160,7 +153,7 @@ class _Statements:
 
     def _checked(self, window: Window) -> CheckedProgram:
         """The commands at some tiles, each fit by itself."""
-        program, limits = self.instances.program(window, self.limits), self.limits
+        program, limits = self.instances.expanded(window, self.limits), self.limits
         # what limits count are statements and all their commands, not the tiles that are looked at
         most = max(len(window) * (len(program.queues) + 1), limits.clock_entries)
         limits = replace(limits, commands=most, clock_entries=most, touched_bytes=FAR)
@@ -249,7 +242,7 @@ class _Statements:
 
     def _alignment(self) -> None:
         """Apart are statements whose bindings move by less than elements."""
-        program, fields = self.looped.program, self.fields
+        program, fields = self.program, self.fields
         bound, part = np.divmod(fields.fields - BINDING_ADDRESS, BINDING_FIELDS)
         rows = np.flatnonzero((bound >= 0) & (part == 0))
         if not len(rows):
@@ -278,7 +271,7 @@ class _Statements:
         """Mark for judging at every tile the calls that work in place at some tiles but not at others."""
         owners, kinds, places = accesses.commands[rows], accesses.kinds[rows], accesses.places[rows]
         loops = self.tile_counts.prod(axis=1, dtype=np.float64) > 1
-        calls = is_call(self.looped.program.commands["opcode"])[owners] & loops[owners] & ~self.apart[owners]
+        calls = is_call(self.program.commands["opcode"])[owners] & loops[owners] & ~self.apart[owners]
         results = np.flatnonzero(calls & (kinds == Kind.WRITE))
         operands = np.flatnonzero(calls & (kinds <= Kind.OVERWRITTEN))
         first = np.searchsorted(owners[results], owners[operands])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.program.loops.instances import Instances, Window
-from compiler.program.loops.time import LoopedTime
+from compiler.program.loops.time import ProgramTime
 from compiler.program.timing.ticks import Ints
 
 
 class Tiles:
     """The commands of a program that was simulated in time, by their positions."""
 
-    def __init__(self, time: LoopedTime) -> None:
-        self.instances = Instances(time.looped)
+    def __init__(self, time: ProgramTime) -> None:
+        self.instances = Instances(time.program)
         self._origins = time.origins
         self._count = max(1, len(time.origins))
 

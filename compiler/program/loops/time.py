@@ -1,6 +1,6 @@
-"""How long a looped program takes (SIM-2, PROG-6): engines go through their loops, and jump over what repeats.
+"""How long a program takes (SIM-2, PROG-6): engines go through their loops, and jump over what repeats.
 
-In: a looped program and a profile. Out: ticks, and sums over all commands, in memory that depends on statements only.
+In: a program and a profile. Out: ticks, and sums over all commands, in memory that depends on statements only.
 Who wants to know of single commands gives an observer, which is shown all of them, window by window; then nothing is
 jumped over.
 """
@@ -15,10 +15,9 @@ import numpy as np
 
 from compiler.errors import InternalError
 from compiler.profile.schema import Profile
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.time_recurrence import states_of
 from compiler.program.loops.walk import NEVER, NONE, cursors_of, instances_of, walk_of
-from compiler.program.program import Opcode
+from compiler.program.program import Program
 from compiler.program.timing.demands import Demands, demands_of
 from compiler.program.timing.engine_state import COMMANDS, FILLED, NOW, Loads, engines_of
 from compiler.program.timing.events import ROW, run_events
@@ -55,17 +54,16 @@ Observer = Callable[[Commands], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LoopedTime:
-    """What a looped program takes. ticks: until all has ended.
+class ProgramTime:
+    """What a program takes. ticks: until all has ended.
 
     By queue `busy`: ticks in which a command moves. By group of the plan, `group_begins`: when the first command of it
     is issued, NEVER without any; `group_ends`: the last end of one, 0 without any; behind the groups, of what works for
     none. By statement `instances`: how often it runs; `origins`: the position of its tile where all counters are 0. By
-    nest: its iterations, how many of them were jumped over, and the first from which a jump was made (-1: none).
-    walked: commands that were gone through.
+    nest: its iterations, and how many of them were jumped over. walked: commands that were gone through.
     """
 
-    looped: LoopedProgram
+    program: Program
     demands: Demands
     instances: Ints
     ticks: int
@@ -75,7 +73,6 @@ class LoopedTime:
     origins: Ints
     iterations: Ints
     jumped: Ints
-    first_jumps: Ints
     walked: int
 
     @property
@@ -96,38 +93,32 @@ class LoopedTime:
     def by_group(self) -> dict[str, int]:
         """Ticks by which each group of the plan prolongs the program: from the last end of all before to its own."""
         lengths = np.diff(np.maximum.accumulate(self.group_ends[:-1]), prepend=0)
-        return dict(zip(self.looped.program.group_names, lengths.tolist(), strict=True))
+        return dict(zip(self.program.group_names, lengths.tolist(), strict=True))
 
     def alone(self) -> dict[str, int]:
         """Ticks that each group of the plan takes by itself, on an otherwise idle chip: what its price estimates."""
-        groups = self.looped.program.group_numbers
-        names = self.looped.program.group_names
+        groups = self.program.group_numbers
+        names = self.program.group_names
         return {
-            name: time_under(self.looped, self.demands, chosen=groups == number).ticks
+            name: time_under(self.program, self.demands, chosen=groups == number).ticks
             for number, name in enumerate(names)
         }
 
     def moved(self) -> Moved:
         """Bytes by memory and direction, and bytes times links crossed."""
-        return moved_by(self.looped.program, self.demands, self.instances)
-
-    def bytes_by_opcode(self) -> dict[Opcode, int]:
-        """Bytes that transfers move to each of their targets."""
-        found = np.zeros(len(Opcode), dtype=np.int64)
-        np.add.at(found, self.looped.program.commands["opcode"], self.demands.moved * self.instances)
-        return dict(zip(Opcode, found.tolist(), strict=True))
+        return moved_by(self.program, self.demands, self.instances)
 
 
-def time_of(looped: LoopedProgram, profile: Profile, *, observer: Observer | None = None) -> LoopedTime:
-    """Simulate a looped program in time on an otherwise idle chip.
+def time_of(program: Program, profile: Profile, *, observer: Observer | None = None) -> ProgramTime:
+    """Simulate a program in time on an otherwise idle chip.
 
     Raises LimitError for more than can be simulated, and InternalError where commands wait in a circle.
     """
-    return time_under(looped, demands_of(looped.program, profile), observer=observer)
+    return time_under(program, demands_of(program, profile), observer=observer)
 
 
 def time_under(
-    looped: LoopedProgram,
+    program: Program,
     demands: Demands,
     *,
     streams: Ints | None = None,
@@ -135,23 +126,23 @@ def time_under(
     chosen: Flags | None = None,
     observer: Observer | None = None,
     jumps: bool = True,
-) -> LoopedTime:
+) -> ProgramTime:
     """The same with the demands of its statements known.
 
     With `streams` (per statement, the number of one of as many streams for each queue) queues do not keep the order of
     the program: each of their streams does, and what is ready goes first; by `urgency` if given, the smallest first.
     `chosen`: of these statements alone, without their waits for others.
     """
-    run = _Run(looped, demands, streams, urgency, chosen, jumps=jumps and observer is None)
+    run = _Run(program, demands, streams, urgency, chosen, jumps=jumps and observer is None)
     for commands in run.windows(0 if observer is None else WINDOW):
         if observer is not None:
             observer(commands)
     return run.time()
 
 
-def commands_of(time: LoopedTime, window: int = WINDOW) -> Iterator[Commands]:
+def commands_of(time: ProgramTime, window: int = WINDOW) -> Iterator[Commands]:
     """All commands of a program whose time is known, at least so many at a time but for the last ones."""
-    return _Run(time.looped, time.demands, jumps=False).windows(window)
+    return _Run(time.program, time.demands, jumps=False).windows(window)
 
 
 class _Run:
@@ -159,7 +150,7 @@ class _Run:
 
     def __init__(
         self,
-        looped: LoopedProgram,
+        program: Program,
         demands: Demands,
         streams: Ints | None = None,
         urgency: Ints | None = None,
@@ -167,16 +158,15 @@ class _Run:
         *,
         jumps: bool,
     ) -> None:
-        program = looped.program
         count, queues = len(program.commands), len(program.queues)
-        instances = instances_of(looped.loops)
+        instances = instances_of(program.loops)
         if chosen is not None:
             instances = np.where(chosen, instances, 0)
         check_lengths(demands.startups, demands.durations, demands.moved, instances)
         per = 1 if streams is None else int(streams.max(initial=0)) + 1
         stream_of = program.commands["queue"].astype(np.int64) * per
-        self._looped, self._demands, self._instances = looped, demands, instances
-        self._walk = walk_of(looped, stream_of if streams is None else stream_of + streams, queues * per, chosen)
+        self._program, self._demands, self._instances = program, demands, instances
+        self._walk = walk_of(program, stream_of if streams is None else stream_of + streams, queues * per, chosen)
         self._loads = Loads(
             startups=demands.startups,
             durations=demands.durations,
@@ -203,7 +193,7 @@ class _Run:
         Raises InternalError where commands wait in a circle.
         """
         most = min(window, int(self._instances.sum()))
-        rows = np.zeros(ROW * (len(self._looped.program.queues) + most) if window else 0, dtype=np.int64)
+        rows = np.zeros(ROW * (len(self._program.queues) + most) if window else 0, dtype=np.int64)
         is_done = False
         while not is_done:
             is_done = run_events(self._walk, self._cursors, self._loads, self._engines, self._states, rows)
@@ -232,11 +222,11 @@ class _Run:
             open_begins=self._engines.active_begun[moving],
         )
 
-    def time(self) -> LoopedTime:
+    def time(self) -> ProgramTime:
         """What the program took, once all commands have run."""
         walk, engines, states = self._walk, self._engines, self._states
-        return LoopedTime(
-            looped=self._looped,
+        return ProgramTime(
+            program=self._program,
             demands=self._demands,
             instances=self._instances,
             ticks=int(engines.clock[NOW]),
@@ -246,6 +236,5 @@ class _Run:
             origins=walk.origins,
             iterations=(walk.nest_offsets[1::2] - walk.nest_offsets[::2]) // max(1, walk.statements),
             jumped=states.jumped,
-            first_jumps=states.first_jumps,
             walked=int(engines.clock[COMMANDS]),
         )

@@ -49,8 +49,7 @@ class States(NamedTuple):
     A state's number is how many were kept before it; it lies at that number modulo how many are kept. Of each: the
     tick, the iteration, the commands that have ended, the heads of all streams, of all queues what is in flight
     (`IN_FLIGHT` numbers) and `busy`, with what the command that moves has taken so far. `buckets` and `links` are a
-    hash table of states that may be equal. By nest: iterations that were jumped over, and the one of the nest at which
-    the first jump was made (NONE: none). here, there: scratch.
+    hash table of states that may be equal. By nest `jumped`: iterations that were jumped over. here, there: scratch.
     """
 
     times: Ints
@@ -62,7 +61,6 @@ class States(NamedTuple):
     buckets: Ints
     links: Ints
     jumped: Ints
-    first_jumps: Ints
     here: Ints
     there: Ints
 
@@ -84,7 +82,6 @@ def states_of(walk: Walk, queue_count: int, *, jumps: bool) -> States:
         buckets=np.full(1 << count.bit_length(), NONE, dtype=np.int64),
         links=np.zeros(count, dtype=np.int64),
         jumped=np.zeros(nests, dtype=np.int64),
-        first_jumps=np.full(nests, NONE, dtype=np.int64),
         here=np.zeros(MAX_COUNTERS, dtype=np.int64),
         there=np.zeros(MAX_COUNTERS, dtype=np.int64),
     )
@@ -279,6 +276,4 @@ def _jump(walk: Any, cursors: Any, engines: Any, states: Any, iterations: int, b
         engines.watchers[stream] = NONE
     for stream in range(streams):
         look(walk, cursors, engines, stream)
-    if states.first_jumps[clock[NEST]] == NONE:
-        states.first_jumps[clock[NEST]] = states.iterations[slot] - nest_begin // size
     states.jumped[clock[NEST]] += iterations

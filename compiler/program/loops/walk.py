@@ -1,4 +1,4 @@
-"""How engines go through a looped program: their next commands, where they wait, and how long that repeats (PROG-6).
+"""How engines go through a program: their next commands, where they wait, and how long that repeats (PROG-6).
 
 A *position* numbers what a program may do: iteration x statements + statement. Iterations are counted through all
 nests, and before each nest as many are left out as it has, so that "d iterations before" never names one of the nest
@@ -17,7 +17,8 @@ import numpy as np
 
 from compiler.errors import LimitError
 from compiler.machine_code import compiled
-from compiler.program.loops.loops import LoopedProgram, Loops
+from compiler.program.loops.loops import Loops
+from compiler.program.program import Program
 from compiler.program.timing.heap import drop, push, replace_first
 from compiler.program.timing.ticks import Flags, Ints
 
@@ -88,12 +89,12 @@ def instances_of(loops: Loops) -> Ints:
     return found
 
 
-def walk_of(looped: LoopedProgram, streams: Ints, stream_count: int, chosen: Flags | None = None) -> Walk:
+def walk_of(program: Program, streams: Ints, stream_count: int, chosen: Flags | None = None) -> Walk:
     """The walk of a program whose statements are in these streams; `chosen`: of these statements alone.
 
     Waits for statements that are not chosen are left out. Raises LimitError for more positions than are counted.
     """
-    loops = looped.loops
+    loops = program.loops
     count = len(loops.statements)
     spaces = loops.statements["space"].astype(np.int64)
     nests = loops.spaces["nest"].astype(np.int64)[spaces]
@@ -123,7 +124,7 @@ def walk_of(looped: LoopedProgram, streams: Ints, stream_count: int, chosen: Fla
     listed = np.lexsort((firsts, streams))
     listed = listed[is_chosen[listed]]
     loop_counts = np.bincount(streams[is_chosen & (lasts > firsts)], minlength=stream_count)
-    wait_offsets, wait_streams, targets, moves = _waits(looped, nests, streams, firsts, lasts, lengths, is_chosen)
+    wait_offsets, wait_streams, targets, moves = _waits(program, nests, streams, firsts, lasts, lengths, is_chosen)
     return Walk(
         statements=count,
         nests=nests,
@@ -187,10 +188,10 @@ def _nests(nests: Ints, firsts: Ints, lasts: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _waits(
-    looped: LoopedProgram, nests: Ints, streams: Ints, firsts: Ints, lasts: Ints, lengths: Ints, chosen: Flags
+    program: Program, nests: Ints, streams: Ints, firsts: Ints, lasts: Ints, lengths: Ints, chosen: Flags
 ) -> tuple[Ints, Ints, Ints, Flags]:
     """By statement where its waits begin; by wait its stream, its target, and whether that is from its own position."""
-    program, loops = looped.program, looped.loops
+    loops = program.loops
     count = len(nests)
     owners, waits = _owners(program.wait_offsets), program.waits.astype(np.int64)
     kept = chosen[owners] & chosen[waits]

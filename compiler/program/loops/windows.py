@@ -19,7 +19,7 @@ WRITTEN: Final = 1
 RESIDENT: Final = 2
 
 
-@compiled()
+@compiled(allocates=False)
 def _first_from(shape: int, start: int, dims: Any, runs: Any, counts: Any, strides: Any) -> Any:
     """The first byte of a nested shape from `start` on, counted from the shape's first byte; NONE behind the last."""
     if start <= 0:
@@ -39,7 +39,20 @@ def _first_from(shape: int, start: int, dims: Any, runs: Any, counts: Any, strid
     return step_to if step != NONE else NONE
 
 
-@compiled()
+@compiled(allocates=False)
+def _to_next(run: int, shape: int, dims: Any, counts: Any, strides: Any) -> Any:
+    """How many bytes lie from the begin of a shape's run to that of its next one."""
+    found, number = 0, run + 1
+    for axis in range(dims[shape] - 1, -1, -1):
+        found += strides[shape, axis]
+        if number % counts[shape, axis]:
+            break
+        number //= counts[shape, axis]
+        found -= counts[shape, axis] * strides[shape, axis]
+    return found
+
+
+@compiled(allocates=False)
 def _bytes_before(shape: int, stop: int, dims: Any, runs: Any, counts: Any, strides: Any) -> Any:
     """How many bytes of a nested shape lie before `stop`, counted from its first byte."""
     if stop <= 0:
@@ -58,7 +71,7 @@ def _bytes_before(shape: int, stop: int, dims: Any, runs: Any, counts: Any, stri
     return found + min(rest, runs[shape])
 
 
-@compiled()
+@compiled(allocates=False)
 def _length(shape: int, modulus: int, dims: Any, runs: Any, counts: Any, strides: Any) -> Any:
     """How far a shape reaches modulo a number: all axes count whose strides are no multiples of it."""
     found = runs[shape]
@@ -68,7 +81,7 @@ def _length(shape: int, modulus: int, dims: Any, runs: Any, counts: Any, strides
     return found
 
 
-@compiled()
+@compiled(allocates=False)
 def _pass(
     low: int, shape: int, other_low: int, other: int, modulus: int, dims: Any, runs: Any, counts: Any, strides: Any
 ) -> Any:
@@ -79,14 +92,14 @@ def _pass(
     return modulus - ahead >= _length(other, modulus, dims, runs, counts, strides)
 
 
-@compiled()
+@compiled(allocates=False)
 def _gcd(one: int, other: int) -> int:
     while other:
         one, other = other, one % other
     return one
 
 
-@compiled()
+@compiled(allocates=False)
 def meet(low: int, shape: int, other_low: int, other: int, shapes: Any, counts: Any, strides: Any) -> bool:
     """True if two windows of one memory have a byte in common; one of them has to be nested.
 
@@ -112,21 +125,13 @@ def meet(low: int, shape: int, other_low: int, other: int, shapes: Any, counts: 
             return False
     if not nested[other] or (nested[shape] and rows[shape] > rows[other]):
         low, shape, other_low, other = other_low, other, low, shape
-    places = np.zeros(max(1, dims[shape]), dtype=np.int64)
     at = low - other_low
-    while True:
+    for run in range(rows[shape]):
         found = _first_from(other, at, dims, runs, counts, strides)
         if found != NONE and found < at + runs[shape]:
             return True
-        axis = dims[shape] - 1
-        while axis >= 0 and places[axis] + 1 == counts[shape, axis]:
-            at -= places[axis] * strides[shape, axis]
-            places[axis] = 0
-            axis -= 1
-        if axis < 0:
-            return False
-        places[axis] += 1
-        at += strides[shape, axis]
+        at += _to_next(run, shape, dims, counts, strides)
+    return False
 
 
 @compiled(
@@ -150,29 +155,21 @@ def which_meet(lows: Any, its: Any, other_lows: Any, others: Any, shapes: Any, c
 )
 def common_bytes(lows: Any, its: Any, other_lows: Any, others: Any, shapes: Any, counts: Any, strides: Any) -> Any:
     """Of pairs of windows how many bytes of the first, position by position, lie in the second, which is nested."""
-    dims, runs, reaches, _, _ = shapes
+    dims, runs, reaches, rows, _ = shapes
     result = np.zeros(len(lows), dtype=np.int64)
     for pair in range(len(lows)):
         low, shape, other_low, other = lows[pair], its[pair], other_lows[pair], others[pair]
         if other_low >= low + reaches[shape] or low >= other_low + reaches[other]:
             continue
-        places = np.zeros(max(1, dims[shape]), dtype=np.int64)
-        at, axis = low - other_low, 0
-        while axis >= 0:
+        at = low - other_low
+        for run in range(rows[shape]):
             result[pair] += _bytes_before(other, at + runs[shape], dims, runs, counts, strides)
             result[pair] -= _bytes_before(other, at, dims, runs, counts, strides)
-            axis = dims[shape] - 1
-            while axis >= 0 and places[axis] + 1 == counts[shape, axis]:
-                at -= places[axis] * strides[shape, axis]
-                places[axis] = 0
-                axis -= 1
-            if axis >= 0:
-                places[axis] += 1
-                at += strides[shape, axis]
+            at += _to_next(run, shape, dims, counts, strides)
     return result
 
 
-@compiled()
+@compiled(allocates=False)
 def touch(
     low: int,
     shape: int,
@@ -186,25 +183,18 @@ def touch(
     put: int,
 ) -> int:
     """Look at all words of a window, and make them `put` if that is not 0; the least and the greatest, 2 bits each."""
-    dims, runs, _, _, _ = shapes
-    places = np.zeros(max(1, dims[shape]), dtype=np.int64)
-    at, words = base + (low - begin) // word, runs[shape] // word
+    dims, runs, _, rows, _ = shapes
+    at, words = low - begin, runs[shape] // word
     least, greatest = 3, 0
-    while True:
-        for byte in range(at, at + words):
+    for run in range(rows[shape]):
+        first = base + at // word
+        for byte in range(first, first + words):
             least, greatest = min(least, written[byte]), max(greatest, written[byte])
         if put:
-            for byte in range(at, at + words):
+            for byte in range(first, first + words):
                 written[byte] = put
-        axis = dims[shape] - 1
-        while axis >= 0 and places[axis] + 1 == counts[shape, axis]:
-            at -= places[axis] * (strides[shape, axis] // word)
-            places[axis] = 0
-            axis -= 1
-        if axis < 0:
-            return least << 2 | greatest
-        places[axis] += 1
-        at += strides[shape, axis] // word
+        at += _to_next(run, shape, dims, counts, strides)
+    return least << 2 | greatest
 
 
 @compiled(

@@ -105,7 +105,10 @@ class Space:
 
     def iteration(self, counters: Sequence[int]) -> int:
         """The iteration of these counters."""
-        return self.base + sum(c * s for c, s in zip(counters, self.strides, strict=True))
+        found = self.base
+        for counter, stride in zip(counters, self.strides, strict=True):
+            found += counter * stride
+        return found
 
 
 class Inner(NamedTuple):

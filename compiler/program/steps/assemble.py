@@ -1,4 +1,4 @@
-"""The groups of a segment as one looped program: a nest each, in the order in which engines go through it (PROG-5)."""
+"""The groups of a segment as one program: a nest each, in the order in which engines go through it (PROG-5)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from compiler.program.timing.ticks import Ints
 class GroupStatements:
     """A group's statements as rows, in whatever order they come.
 
-    By statement its `kinds` (`Kinds`), its node in the segment, and its number (`ranks`) among what its engine does for
-    its step in an iteration. `iterations`: how many the group has. `is_listed`: each statement is a command of its own,
-    as in `Conflicts.commands`.
+    By statement its kind (`Kinds`), its node in the segment, its place among what its step does in an iteration, and
+    its number (`ranks`) among what its engine does of that. `iterations`: how many the group has. `is_listed`: each
+    statement is a command of its own, as in `Conflicts.commands`.
     """
 
     number: int
@@ -30,13 +30,14 @@ class GroupStatements:
     kinds: Ints
     loops: LoopRows
     nodes: Ints
+    places: Ints
     ranks: Ints
     iterations: int
     is_listed: bool
 
     @property
     def slots(self) -> Ints:
-        """As those of commands."""
+        """What tells the statements of a node that hold in one iteration apart, as that of commands."""
         return slots_of(self.kinds, self.ranks)
 
 

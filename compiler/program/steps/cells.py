@@ -15,7 +15,7 @@ from compiler.program.steps.axis_runs import Columns, Run, runs_of
 
 
 class Cell(NamedTuple):
-    """What is done at one place: by action its place among those of its engine, its key; and all their numbers."""
+    """What is done at one place: by action its place among all of the step's, and its key; and all their numbers."""
 
     keys: tuple[Any, ...]
     numbers: Numbers
@@ -51,12 +51,8 @@ class Cells:
         found = self._known.get((step, iteration))
         if found is None:
             by_unit: dict[int, list[tuple[int, Action]]] = defaultdict(list)
-            # by engine: what other engines do there changes nothing
-            places: dict[int, int] = defaultdict(int)
-            for action in self.steps.at(step, iteration):
-                queue = action.key.queue
-                by_unit[self.steps.unit_of(queue)].append((places[queue], action))
-                places[queue] += 1
+            for place, action in enumerate(self.steps.at(step, iteration)):
+                by_unit[self.steps.unit_of(action.key.queue)].append((place, action))
             # equal keys are one object, so that comparing them is quick
             same = self._keys.setdefault
             found = self._known[step, iteration] = {
@@ -67,6 +63,10 @@ class Cells:
                 for number, its in by_unit.items()
             }
         return found.get(unit, _NOTHING)
+
+    def forget(self) -> None:
+        """Drop the cells; whoever needs one again asks for it again."""
+        self._known.clear()
 
     def products(self, step: int, unit: int) -> list[Product]:
         """All products of runs of a step on a unit, those included in which nothing is done."""

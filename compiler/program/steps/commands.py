@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -19,17 +19,9 @@ SIDES: Final = ("left", "right")
 SLOTS: Final = 1 << 2 * _BITS
 
 
-class Node(NamedTuple):
-    """A step of a group on one engine."""
-
-    group: int
-    step: int
-    queue: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Nodes:
-    """The nodes of a segment, ascending by group, step and engine, as numbers of three parts."""
+    """The nodes of a segment, steps of its groups on one engine each, ascending: numbers of these three parts."""
 
     codes: Ints
 
@@ -63,10 +55,6 @@ class Nodes:
         """The numbers of a group's nodes."""
         begin, end = np.searchsorted(self.codes, [group << 2 * _BITS, group + 1 << 2 * _BITS]).tolist()
         return slice(begin, end)
-
-    def named(self) -> list[Node]:
-        """All of them by name."""
-        return [Node(*its) for its in zip(self.groups.tolist(), self.steps.tolist(), self.queues.tolist(), strict=True)]
 
 
 class Kinds:
@@ -104,7 +92,7 @@ class Commands:
 
     @property
     def slots(self) -> Ints:
-        """What tells a command of a node and iteration from others: its kind and its number."""
+        """What tells the commands of a node in one iteration apart: kind and number."""
         return slots_of(self.kinds, self.ranks)
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from hashlib import sha256
+from itertools import chain, product
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 
 from compiler.machine_code import compiled
 from compiler.program.iteration import PERIOD_MAX
-from compiler.program.steps.action import Call, Copy, Numbers, touches_of
+from compiler.program.steps.action import Numbers, touches_of
 from compiler.program.steps.cells import Cells
-from compiler.program.steps.commands import SIDES, Commands, Kinds, Node, Nodes, commands_of, spread
+from compiler.program.steps.commands import SIDES, Commands, Kinds, Nodes, commands_of, spread
 from compiler.program.timing.ticks import Ints
 
 # How many values of a run are walked through at its begin (a period, and all uses of two buffers), and at its end.
@@ -34,24 +35,22 @@ _DIMS: Final = 6
 
 
 class Pairs(NamedTuple):
-    """What comes before what: what node `after` does in a slot (`Commands.slots`), behind what node `before` does in
-    one of its own, `distances` iterations earlier.
+    """What comes before what: of nodes, or of statements, what `after` does behind what `before` did `distances`
+    iterations earlier.
 
     Of a group before the distance is counted from its last iteration, and of what is done once it is 0.
     """
 
     before: Ints
     after: Ints
-    slots_before: Ints
-    slots_after: Ints
     distances: Ints
 
     def chosen(self, which: Any) -> Pairs:
         """Some of the pairs."""
         return Pairs(*(column[which] for column in self))
 
-    def of_nodes(self) -> Pairs:
-        """Of each pair of nodes the one with the least distance."""
+    def least(self) -> Pairs:
+        """Of equal pairs the one with the least distance."""
         order = np.lexsort((self.distances, self.before, self.after))
         one, other = self.before[order], self.after[order]
         is_new = np.append(True, (one[1:] != one[:-1]) | (other[1:] != other[:-1]))[: len(order)]
@@ -83,16 +82,6 @@ class Conflicts:
         mine = (self.before >= first) & (self.after < end)
         return first, self.before[mine] - first, self.after[mine] - first
 
-    def by_nodes(self) -> dict[tuple[Node, Node], int]:
-        """The distances by pairs of nodes; 0 of what goes through the DRAM."""
-        names = self.nodes.named()
-        found = {(names[one], names[other]): 0 for one, other in zip(self.writers, self.readers, strict=True)}
-        pairs = self.pairs.of_nodes()
-        columns = (pairs.before.tolist(), pairs.after.tolist(), pairs.distances.tolist())
-        for one, other, gap in zip(*columns, strict=True):
-            found.setdefault((names[one], names[other]), gap)
-        return found
-
 
 def walked(cells: Cells, kinds: Kinds) -> Commands:
     """The commands that are walked through, in order: where counters of any step are at ends of runs."""
@@ -120,21 +109,15 @@ def conflicts_of(
     group_of = np.repeat(np.arange(len(groups), dtype=np.int64), sizes)
     node_of = np.concatenate([nodes.numbers(number, its.steps, its.queues) for number, its in enumerate(groups)])
     numbers = np.concatenate([its.iterations for its in groups])
-    touches = _touches_of(groups)
-    in_dram = touches["place"] == _DRAM
-    writers, readers = _through_dram(touches[in_dram], node_of, nodes.groups, regions)
-    before, after = _meetings(touches[~in_dram], node_of)
+    touches, forms = _touches_of(groups)
+    on_chip = int(np.searchsorted(touches["place"], _DRAM, side="right"))
+    writers, readers = _through_dram(touches[:on_chip], node_of, nodes.groups, regions)
+    before, after = _meetings(touches[on_chip:], forms, node_of)
     gaps = numbers[after] - numbers[before]
     lasts = np.array(iterations, dtype=np.int64)[group_of] - 1 - numbers
     apart = group_of[after] != group_of[before]
     gaps[apart] = lasts[before[apart]]
     gaps[numbers[before] < 0] = 0
-    slots = np.concatenate([its.slots for its in groups])
-    columns = (gaps, slots[before], slots[after], node_of[after] * len(nodes.codes) + node_of[before])
-    order = np.lexsort(columns)
-    is_new = np.any([np.diff(column[order], prepend=-1) != 0 for column in columns[1:]], axis=0)
-    its = order[is_new]
-    pairs = Pairs(node_of[before[its]], node_of[after[its]], slots[before[its]], slots[after[its]], gaps[its])
     return Conflicts(
         nodes=nodes,
         commands=groups,
@@ -142,7 +125,7 @@ def conflicts_of(
         node_of=node_of,
         before=before,
         after=after,
-        pairs=pairs,
+        pairs=Pairs(node_of[before], node_of[after], gaps).least(),
         writers=writers,
         readers=readers,
     )
@@ -156,7 +139,7 @@ def _through_dram(touches: Any, node_of: Ints, groups: Ints, regions: Sequence[t
     is_inside[is_inside] = touches["address"][is_inside] < limits[region[is_inside], 1]
     touches, region = touches[is_inside], region[is_inside]
     keys = region * len(groups) + node_of[touches["command"]]
-    writes = touches["is_write"] != 0
+    writes = touches["is_write"]
     writers, readers = np.unique(keys[writes]), np.unique(keys[~writes])
     # of one region all pairs
     low, high = (np.searchsorted(writers // len(groups), readers // len(groups), side=side) for side in SIDES)
@@ -168,50 +151,45 @@ def _through_dram(touches: Any, node_of: Ints, groups: Ints, regions: Sequence[t
 
 # --- what is touched --------------------------------------------------------------------------------------------------
 
-_TOUCH: Final = np.dtype(
-    [
-        ("command", "<i8"),
-        ("place", "<i8"),
-        ("is_write", "<i8"),
-        ("address", "<i8"),
-        ("counts", "<i8", (_DIMS,)),
-        ("strides", "<i8", (_DIMS,)),
-    ]
-)
+_TOUCH: Final = np.dtype([("address", "<i8"), ("command", "<i4"), ("place", "<i4"), ("form", "<i4"), ("is_write", "?")])
+_FORM: Final = np.dtype([("counts", "<i8", (_DIMS,)), ("strides", "<i8", (_DIMS,))])
 
 
-def _touches_of(groups: Sequence[Commands]) -> Any:
-    """All that commands touch, command by command; each reads all before it writes."""
-    kinds: dict[Copy | Call, tuple[list[int], list[Numbers]]] = {}
-    for command, action in enumerate(action for group in groups for action in group.actions):
-        commands, numbers = kinds.setdefault(action.key, ([], []))
-        commands.append(command)
-        numbers.append(action.numbers)
-    patterns: dict[tuple[Numbers, Numbers], int] = {}
-    parts = [np.zeros((0, 6), dtype=np.int64)]
-    for key, (commands, numbers) in kinds.items():
-        of_commands, of_numbers = np.array(commands, dtype=np.int64), np.array(numbers, dtype=np.int64)
-        for place_in_key, touch in enumerate(touches_of(key)):
-            pattern = patterns.setdefault((touch.counts, touch.strides), len(patterns))
-            part = np.empty((len(commands), 6), dtype=np.int64)
-            part[:, 0], part[:, 1], part[:, 2] = of_commands, touch.is_write, place_in_key
-            part[:, 3], part[:, 4], part[:, 5] = touch.place, of_numbers[:, touch.number], pattern
-            parts.append(part)
-    table = np.concatenate(parts)
-    table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 0]))]
-    boxes = np.array(
-        [_dims_of(*its) for its in patterns],
-        dtype=[("low", "<i8"), ("counts", "<i8", (_DIMS,)), ("strides", "<i8", (_DIMS,))],
-    )[table[:, 5]]
-    rows = np.empty(len(table), dtype=_TOUCH)
-    rows["command"], rows["is_write"], rows["place"] = table[:, 0], table[:, 1], table[:, 3]
-    rows["address"] = table[:, 4] + boxes["low"]
-    rows["counts"], rows["strides"] = boxes["counts"], boxes["strides"]
-    return rows
+def _touches_of(groups: Sequence[Commands]) -> tuple[Any, Any]:
+    """All that commands touch, place by place and command by command, each reads all before it writes; and the forms
+    of what is touched: counts and strides.
+    """
+    actions = [action for group in groups for action in group.actions]
+    _, first, kind_of = np.unique(np.concatenate([its.kinds for its in groups]), return_index=True, return_inverse=True)
+    patterns: dict[tuple[Numbers, Numbers], tuple[int, int]] = {}
+    forms: dict[tuple[Numbers, Numbers], int] = {}
+    of_kinds: list[tuple[int, ...]] = []
+    sizes = []
+    for command in first.tolist():
+        its = sorted(touches_of(actions[command].key), key=lambda touch: touch.is_write)
+        for touch in its:
+            pattern = (touch.counts, touch.strides)
+            known = patterns.get(pattern)
+            if known is None:
+                low, form = _form_of(*pattern)
+                known = patterns[pattern] = low, forms.setdefault(form, len(forms))
+            of_kinds.append((touch.place, touch.is_write, touch.number, *known))
+        sizes.append(len(its))
+    counts = np.array(sizes, dtype=np.int64)
+    commands, rest = spread(counts[kind_of])
+    place, is_write, number, low, form = (
+        np.array(of_kinds, dtype=np.int64).reshape(-1, 5)[(np.cumsum(counts) - counts)[kind_of][commands] + rest].T
+    )
+    numbers = np.fromiter(chain.from_iterable(action.numbers for action in actions), dtype=np.int64)
+    begins = np.cumsum([0, *(len(action.numbers) for action in actions)], dtype=np.int64)
+    rows = np.empty(len(commands), dtype=_TOUCH)
+    rows["command"], rows["place"], rows["is_write"], rows["form"] = commands, place, is_write, form
+    rows["address"] = numbers[begins[commands] + number] + low
+    return rows[np.argsort(place, kind="stable")], np.array(list(forms), dtype=_FORM)
 
 
-def _dims_of(counts: Sequence[int], strides: Sequence[int]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """How far before the address the first byte lies, and counts and strides of as many dimensions as a row has."""
+def _form_of(counts: Sequence[int], strides: Sequence[int]) -> tuple[int, tuple[Numbers, Numbers]]:
+    """How far before the address the first byte lies, and counts and strides of as many dimensions as a form has."""
     low, dims = 0, []
     for count, stride in zip(counts, strides, strict=True):
         if count > 1:
@@ -222,34 +200,34 @@ def _dims_of(counts: Sequence[int], strides: Sequence[int]) -> tuple[int, tuple[
         (count, stride), (inner, step) = dims[-2:]
         dims[-2:] = [((count - 1) * stride + (inner - 1) * step + 1, 1)]
     rest = _DIMS - len(dims)
-    return low, (*(c for c, _ in dims), *(1,) * rest), (*(s for _, s in dims), *(0,) * rest)
+    return low, ((*(c for c, _ in dims), *(1,) * rest), (*(s for _, s in dims), *(0,) * rest))
 
 
-def _meetings(touches: Any, node_of: Ints) -> tuple[Ints, Ints]:
+def _meetings(touches: Any, forms: Any, node_of: Ints) -> tuple[Ints, Ints]:
     """Pairs of commands that touch common bytes on the chip (before, after): memory by memory."""
     found: list[tuple[Ints, Ints]] = [(np.zeros(0, dtype=np.int64),) * 2]
     known: dict[bytes, tuple[Ints, Ints]] = {}
-    touches = touches[np.argsort(touches["place"], kind="stable")]
     ends = np.flatnonzero(np.append(touches["place"][1:] != touches["place"][:-1], True)[: len(touches)]) + 1
     for begin, end in zip([0, *ends.tolist()], ends.tolist(), strict=False):
         mine = touches[begin:end]
-        # a copy, for rows are compared by their bytes
-        boxes, box_of = np.unique(mine[["address", "counts", "strides"]].copy(), return_inverse=True)
-        commands, its_command = np.unique(mine["command"], return_inverse=True)
+        low = int(mine["address"].min())
+        boxes, box_of = np.unique((mine["address"] - low) * len(forms) + mine["form"], return_inverse=True)
+        commands, its_command = np.unique(mine["command"].astype(np.int64), return_inverse=True)
         # cores mostly do the same, each with engines of its own: nodes are numbered as they come
         _, first, its_node = np.unique(node_of[commands], return_index=True, return_inverse=True)
         local = np.argsort(np.argsort(first))[its_node]
-        low = int(boxes["address"].min())
-        boxes["address"] -= low
         columns = [
             np.ascontiguousarray(its, dtype=np.int64)
             for its in (its_command.ravel(), local.ravel(), mine["is_write"], box_of.ravel())
         ]
-        key = b"".join(its.tobytes() for its in (*columns, boxes))
+        # of the content only the digest is kept: hundreds of cores have megabytes of it each
+        key = sha256(b"".join(its.tobytes() for its in (*columns, boxes))).digest()
         pairs = known.get(key)
         if pairs is None:
-            word, size = _words_of(boxes)
-            sides = (boxes["address"] // word, boxes["counts"], boxes["strides"])
+            addresses, form = np.divmod(boxes, len(forms))
+            its_counts, strides = forms["counts"][form], forms["strides"][form]
+            word, size = _words_of(addresses, its_counts, strides)
+            sides = (addresses // word, its_counts, strides)
             runs, starts, lengths = runs_of(*(np.ascontiguousarray(its) for its in sides), word)
             offsets, atoms, count = atoms_of(runs, starts, lengths, size)
             pairs = known[key] = meet(*columns, offsets, atoms, count, len(first))
@@ -257,15 +235,14 @@ def _meetings(touches: Any, node_of: Ints) -> tuple[Ints, Ints]:
     return np.concatenate([its for its, _ in found]), np.concatenate([its for _, its in found])
 
 
-def _words_of(boxes: Any) -> tuple[int, int]:
+def _words_of(addresses: Ints, counts: Ints, strides: Ints) -> tuple[int, int]:
     """Word size in bytes (every touched range is a multiple of it), and the number of words."""
-    counts, strides = boxes["counts"], boxes["strides"]
-    size = int((boxes["address"] + ((counts - 1) * strides).sum(axis=1)).max()) + 1
+    size = int((addresses + ((counts - 1) * strides).sum(axis=1)).max()) + 1
     is_run = (strides == 1) & (counts > 1)
     if not is_run.any(axis=1).all():
         return 1, size
     steps = np.where(is_run, counts, strides)[counts > 1]
-    word = int(np.gcd(np.gcd.reduce(steps), np.gcd.reduce(boxes["address"])))
+    word = int(np.gcd(np.gcd.reduce(steps), np.gcd.reduce(addresses)))
     return word, -(-size // word)
 
 

@@ -178,6 +178,7 @@ class MovedSteps:
             Statement(
                 step=its.step,
                 place=its.place,
+                rank=its.rank,
                 space=its.space,
                 runs=its.runs,
                 key=self._key(its.key),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Final
 
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.program.context import Context
-from compiler.program.emitter import Box
 from compiler.program.group import GroupLowering
 from compiler.program.iteration import At, Loop, Step
 from compiler.program.steps.action import Action, Inner, Numbers, Space
@@ -223,16 +222,19 @@ class GroupSteps:
 
     def _new_unit_of(self, queue: int) -> int:
         its, profile = self.lowering.machine.queues[queue], self.lowering.profile
-        in_cluster = profile.sram is not None and its.engine in _OF_CORES
+        in_cluster = not profile.units.are_cores and its.engine in _OF_CORES
         unit = its.number // profile.cores_per_cluster if in_cluster else its.number
         return unit if unit in self._units else self._longest
 
     def at(self, step: int, iteration: int) -> Sequence[Action]:
         """What a step does in an iteration."""
+        placed = self._placed[step]
+        if placed.step.emit is None:
+            return ()
         key = step, iteration
         found = self._known.get(key)
         if found is None:
-            at = (0,) if iteration < 0 else self._at(self._placed[step], iteration)
+            at = (0,) if iteration < 0 else self._at(placed, iteration)
             found = self._known[key] = [] if at is None else self._emitted(step, at)
         return found
 
@@ -251,7 +253,9 @@ class GroupSteps:
         return None if rest else at
 
     def _emitted(self, step: int, at: At) -> Sequence[Action]:
-        self._placed[step].step.emit(at)
+        emit = self._placed[step].step.emit
+        assert emit is not None
+        emit(at)
         return self._recorder.taken()
 
 
@@ -336,15 +340,16 @@ def _even(rounds: NDArray[np.int64], numbers: NDArray[np.int64]) -> _Tiles | Non
 def recorder_of(context: Context) -> Recorder:
     """A recorder that stands where a context's emitter stands."""
 
-    def entry(table: int, number: int) -> tuple[Box, Numbers, int]:
+    @cache
+    def sums_width(table: int) -> int:
+        output = context.graph.tensors[context.graph.ops[context.tables[table].op].output].dtype
+        return max(1, element_bytes("float32") // element_bytes(output))
+
+    def entry(table: int, number: int) -> tuple[Numbers, Numbers, Numbers, int]:
         its = context.tables[table]
         starts, sides, *rest = its.entries[number]
-        box = tuple((start, start + side) for start, side in zip(starts[: its.rank], sides, strict=False))  # type: ignore[index, call-overload]
-        numbers = tuple(int(value) for value in rest)  # type: ignore[call-overload]
-        output = context.graph.tensors[context.graph.ops[its.op].output].dtype
-        ends = bool(numbers[-1])
-        scale = 1 if ends and numbers[-2] else max(1, element_bytes("float32") // element_bytes(output))
-        return box, numbers, scale
+        begins, ends = rest[2:]
+        return starts[: its.rank], sides[: its.rank], tuple(rest), 1 if begins and ends else sums_width(table)
 
     recorder = Recorder(context.machine, entry)
     context.emitter = recorder  # type: ignore[assignment]

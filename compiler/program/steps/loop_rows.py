@@ -75,6 +75,35 @@ class LoopRows:
     terms: Lists
     rings: Lists
 
+    @property
+    def tiles(self) -> Ints:
+        """By statement for how many tiles it holds."""
+        found = np.ones(len(self.space_of), dtype=np.int64)
+        np.multiply.at(found, np.repeat(np.arange(len(found)), np.diff(self.runs.offsets)), self.runs.rows["count"])
+        return found
+
+    def holds(self, statements: Ints, iterations: Ints) -> Flags:
+        """Whether each of some statements holds for the tile of an iteration, -1: what is done once."""
+        spaces = self.space_of[statements]
+        rest = iterations - np.array([-1 if its is None else its.base for its in self.spaces], dtype=np.int64)[spaces]
+        found: Flags = rest >= 0
+        for counter in range(max((len(its.counts) for its in self.spaces if its is not None), default=0)):
+            sides = [
+                (1, 0) if its is None or counter >= len(its.counts) else (its.counts[counter], its.strides[counter])
+                for its in self.spaces
+            ]
+            counts, strides = np.array(sides, dtype=np.int64)[spaces].T
+            # a counter of one value is 0
+            values = np.where(counts > 1, rest // np.maximum(1, strides), 0)
+            rest = rest - values * strides
+            at = self.runs.offsets[statements] + counter
+            is_there = at < self.runs.offsets[statements + 1]
+            runs = self.runs.rows[at[is_there]]
+            places, odd = np.divmod(values[is_there] - runs["first"], runs["step"])
+            found[is_there] &= (odd == 0) & (places >= 0) & (places < runs["count"])
+        found &= rest == 0
+        return found
+
 
 def loop_rows_of(statements: Sequence[Statement]) -> LoopRows:
     """The rows of these statements."""

@@ -32,9 +32,9 @@ class Turns(NamedTuple):
 def turns_of(steps: Ints, once: Flags, pairs: Pairs, phases: Phases) -> Turns:
     """The order of a group whose nodes have these phases.
 
-    By node: its step, and whether it is done once before all tiles. `pairs`: one of each two nodes.
+    By node: its step, and whether it is done once before all tiles.
     """
-    before, after, _, _, distances = pairs.chosen(~once[pairs.before] & ~once[pairs.after])
+    before, after, distances = pairs.chosen(~once[pairs.before] & ~once[pairs.after])
     # commands of one step and one tile may share a phase: they stand in the order of the step
     gaps = np.where((distances > 0) | (steps[before] != steps[after]), _BEHIND, 0.0)
     found = phases + steps * _BEHIND

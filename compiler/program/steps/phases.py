@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.program.program import Program, Rows
-from compiler.program.steps.commands import SIDES, SLOTS, Commands, spread
+from compiler.program.steps.commands import SIDES, Commands, spread
 from compiler.program.steps.conflicts import Pairs
 from compiler.program.steps.order import Phases
 from compiler.program.timing.demands import Demands
@@ -17,25 +17,26 @@ from compiler.program.timing.ticks import Ints
 from compiler.program.timing.timeline import timeline_under, to_the_end
 
 
-def waits_of(commands: Commands, nodes: Ints, pairs: Pairs) -> tuple[Rows, Rows]:
-    """What each of a group's commands waits for, as offsets and numbers of commands; `nodes`: by command."""
-    count, span = len(nodes), int(commands.iterations.max(initial=0)) + 2
+def waits_of(commands: Commands, slots: Ints, pairs: Pairs) -> tuple[Rows, Rows]:
+    """What each of a group's commands waits for, as offsets and numbers of commands.
+
+    `slots`: by command; `pairs`: of slots.
+    """
+    count, span = len(slots), int(commands.iterations.max(initial=0)) + 2
     # the commands of each slot stand together, in order
-    slots = nodes * SLOTS + commands.slots
     order = np.argsort(slots, kind="stable")
-    slots = slots[order]
-    low, high = (np.searchsorted(slots, pairs.after * SLOTS + pairs.slots_after, side=side) for side in SIDES)
-    one, end = (np.searchsorted(slots, pairs.before * SLOTS + pairs.slots_before, side=side) for side in SIDES)
+    ascending = slots[order]
+    low, high = (np.searchsorted(ascending, pairs.after, side=side) for side in SIDES)
+    one, end = (np.searchsorted(ascending, pairs.before, side=side) for side in SIDES)
     # by pair all commands of the second slot
     owners, numbers = spread(np.where(end > one, high - low, 0))
     its, one = order[low[owners] + numbers], one[owners]
-    numbers = np.cumsum(np.diff(slots, prepend=-1) != 0)
     wanted = commands.iterations[its] - pairs.distances[owners]
     wanted[commands.iterations[order[one]] < 0] = -1
-    rounds = numbers * span + commands.iterations[order] + 1
-    past = np.searchsorted(rounds, numbers[one] * span + np.maximum(wanted, -2) + 1, side="right")
+    rounds = ascending * span + commands.iterations[order] + 1
+    past = np.searchsorted(rounds, ascending[one] * span + np.maximum(wanted, -2) + 1, side="right")
     # of its own step only what stands before it
-    past = np.minimum(past, np.searchsorted(numbers * count + order, numbers[one] * count + its)) - one
+    past = np.minimum(past, np.searchsorted(ascending * count + order, ascending[one] * count + its)) - one
     known = past > 0
     keys = np.unique(its[known] * count + order[(one + past - 1)[known]])
     offsets = np.zeros(count + 1, dtype=np.int32)

@@ -7,25 +7,30 @@ from dataclasses import dataclass, field
 
 from compiler.ops.slab import lengths
 from compiler.program.emitter import Box, Held, Machine
-from compiler.program.moves import Moves, moves_of
+from compiler.program.moves import moves_of
 from compiler.program.program import Opcode
 from compiler.program.slots import Slot
 from compiler.program.steps.action import Action, Bound, Call, Copy, Numbers
 
-# Of a table and an entry of it: the entry's box, the rest of it, and how many times as large as the result's elements
-# those are that are written: of sums that do not end.
-EntryOf = Callable[[int, int], tuple[Box, Numbers, int]]
+# Of a table and an entry of it: where its box starts, how long that is, the rest of the entry, and how many times as
+# large as the result's elements those are that are written: of sums that do not end.
+EntryOf = Callable[[int, int], tuple[Numbers, Numbers, Numbers, int]]
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Stands where an emitter stands; `actions` are what was emitted since they were taken last."""
+    """Stands where an emitter stands; `actions` are what was emitted since they were taken last.
+
+    Equal keys of actions are one object: there are few of them.
+    """
 
     machine: Machine
     entry: EntryOf
     step: int = 0
     actions: list[Action] = field(default_factory=list)
-    _moves: dict[tuple[object, ...], Moves] = field(default_factory=dict)
+    # transfers by all that their addresses do not matter for: key, and where they begin on either side
+    _copies: dict[tuple[object, ...], list[tuple[Copy, int, int]]] = field(default_factory=dict)
+    _calls: dict[Call, Call] = field(default_factory=dict)
 
     def taken(self) -> list[Action]:
         """The actions since the last time."""
@@ -46,15 +51,15 @@ class Recorder:
     ) -> None:
         """A transfer of a box, as few of these as it takes."""
         del is_ahead
-        start, to, sides = source.at(box), target.at(box), lengths(box)
-        key = (sides, source.strides, target.strides, element_bytes)
-        known = self._moves.get(key)
+        start, to = source.at(box), target.at(box)
+        laid = (lengths(box), source.strides, target.strides, element_bytes)
+        kind = (int(opcode), queue, self.step, source.slot.place, target.slot.place, 1 + len(also))
+        known = self._copies.get((*kind, *laid))
         if known is None:
-            known = self._moves[key] = moves_of(*key)
-        places = source.slot.place, target.slot.place, 1 + len(also)
-        for runs, skip, jump in known:
-            kind = Copy(int(opcode), queue, self.step, *places, runs)
-            self.actions.append(Action(kind, (start + skip, to + jump)))
+            known = [(Copy(*kind, runs), skip, jump) for runs, skip, jump in moves_of(*laid)]
+            self._copies[*kind, *laid] = known
+        for key, skip, jump in known:
+            self.actions.append(Action(key, (start + skip, to + jump)))
 
     def call(
         self,
@@ -68,11 +73,12 @@ class Recorder:
     ) -> None:
         """A call of a unit."""
         del reads, writes
-        box, rest, scale = self.entry(table, entry)
-        numbers, bound = [start for start, _ in box], []
+        begins, sides, rest, scale = self.entry(table, entry)
+        numbers, bound = [*begins], []
         for operand, held in operands:
-            sides, address = lengths(held.box), held.at(held.box)
-            numbers += [address, *(start for start, _ in held.box)]
-            bound.append(Bound(operand, held.slot.place, sides, held.strides))
-        kind = Call(int(opcode), queue, self.step, table, lengths(box), rest, scale, tuple(bound))
-        self.actions.append(Action(kind, tuple(numbers)))
+            numbers.append(held.at(held.box))
+            numbers += [start for start, _ in held.box]
+            # what Bound(...) comes to, in a third of the time
+            bound.append(tuple.__new__(Bound, (operand, held.slot.place, lengths(held.box), held.strides)))
+        key = Call(int(opcode), queue, self.step, table, sides, rest, scale, tuple(bound))
+        self.actions.append(Action(self._calls.setdefault(key, key), tuple(numbers)))

@@ -10,6 +10,7 @@ import numpy as np
 from compiler.ir.graph import MAX_AXES
 from compiler.program.program import BINDING, CALL, COMMAND, Rows
 from compiler.program.steps.action import Call, Copy, Numbers
+from compiler.program.steps.commands import Kinds
 from compiler.program.timing.ticks import Ints
 
 # The number of an entry of a table: of a table, a box, and the rest of the entry.
@@ -47,10 +48,10 @@ def joined(parts: Sequence[CommandRows]) -> CommandRows:
     return CommandRows(commands=commands, calls=calls, bindings=bindings)
 
 
-def rows_of(kinds: Sequence[Copy | Call], kind_of: Ints, numbers: Sequence[Numbers], entry_of: EntryOf) -> CommandRows:
-    """The rows of what has these numbers, and of these keys the one of that number."""
+def rows_of(kinds: Kinds, kind_of: Ints, numbers: Sequence[Numbers], entry_of: EntryOf) -> CommandRows:
+    """The rows of what has these numbers, and is of these kinds."""
     present, local = np.unique(kind_of, return_inverse=True)
-    keys = [kinds[number] for number in present.tolist()]
+    keys = [kinds.first[number][0] for number in present.tolist()]
     commands = _commands(keys)[local]
     calling = commands["call"] >= 0
     commands["call"] = np.where(calling, np.cumsum(calling) - 1, -1)
@@ -87,29 +88,41 @@ def rows_of(kinds: Sequence[Copy | Call], kind_of: Ints, numbers: Sequence[Numbe
 def _commands(keys: Sequence[Copy | Call]) -> Rows:
     """A row for each key, addresses left out; of calls `call` is 0."""
     rows = np.zeros(len(keys), dtype=COMMAND)
-    for row, key in zip(rows, keys, strict=True):
-        row["opcode"], row["queue"], row["step"] = key.opcode, key.queue, key.step
-        row["source"] = row["target"] = -1
-        if isinstance(key, Copy):
-            row["source"], row["target"], row["targets"] = key.source, key.target, key.targets
-            row["run_bytes"], row["counts"], row["source_strides"], row["target_strides"] = key.runs
-            row["call"] = -1
+    for name in ("opcode", "queue", "step"):
+        rows[name] = [getattr(key, name) for key in keys]
+    rows["source"] = rows["target"] = -1
+    copies = {number: key for number, key in enumerate(keys) if isinstance(key, Copy)}
+    if copies:
+        its = list(copies)
+        for name in ("source", "target", "targets"):
+            rows[name][its] = [getattr(key, name) for key in copies.values()]
+        columns = zip(*(key.runs for key in copies.values()), strict=True)
+        for name, column in zip(("run_bytes", "counts", "source_strides", "target_strides"), columns, strict=True):
+            rows[name][its] = column
+        rows["call"][its] = -1
     return rows
 
 
 def _calls(keys: Sequence[Copy | Call]) -> tuple[Rows, Rows, list[Rows]]:
     """Calls and bindings of each key that is a call, and which field of which binding each of its numbers is."""
-    calls = np.zeros(len(keys), dtype=CALL)
+    calls: list[tuple[int, ...]] = []
     bindings: list[tuple[object, ...]] = []
-    places: list[Rows] = [np.zeros(0, dtype=np.int64)] * len(keys)
-    for number, key in enumerate(keys):
-        if isinstance(key, Call):
-            calls[number] = key.table, 0, len(bindings), len(key.bound)
-            for operand, place, lengths, strides in key.bound:
-                rest = (0,) * (MAX_AXES - len(lengths))
-                bindings.append((operand, place, 0, (0,) * MAX_AXES, (*lengths, *rest), (*strides, *rest)))
-            fields = [
-                b * (1 + MAX_AXES) + f for b, bound in enumerate(key.bound) for f in range(1 + len(bound.lengths))
-            ]
-            places[number] = np.array(fields, dtype=np.int64)
-    return calls, np.array(bindings, dtype=BINDING), places
+    none = np.zeros(0, dtype=np.int64)
+    places: list[Rows] = []
+    # there are few different ones
+    known: dict[tuple[int, ...], Rows] = {}
+    for key in keys:
+        if not isinstance(key, Call):
+            calls.append((0, 0, 0, 0))
+            places.append(none)
+            continue
+        calls.append((key.table, 0, len(bindings), len(key.bound)))
+        for operand, place, lengths, strides in key.bound:
+            rest = (0,) * (MAX_AXES - len(lengths))
+            bindings.append((operand, place, 0, (0,) * MAX_AXES, (*lengths, *rest), (*strides, *rest)))
+        ranks = tuple([len(bound.lengths) for bound in key.bound])
+        if ranks not in known:
+            fields = [b * (1 + MAX_AXES) + f for b, rank in enumerate(ranks) for f in range(1 + rank)]
+            known[ranks] = np.array(fields, dtype=np.int64)
+        places.append(known[ranks])
+    return np.array(calls, dtype=CALL), np.array(bindings, dtype=BINDING), places

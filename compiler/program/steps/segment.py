@@ -1,4 +1,4 @@
-"""Lowering of one segment to a looped program: its groups, one nest each (PROG-5, PROG-7)."""
+"""Lowering of one segment to a program: its groups, one nest each (PROG-5, PROG-7)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from compiler.program.context import Context
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Machine, machine_of
 from compiler.program.fields import DEFAULT_LIMITS
-from compiler.program.loops.loops import LoopedProgram
-from compiler.program.program import Program, Resident, Role, Rows, Step
+from compiler.program.loops.loops import Loops
+from compiler.program.program import Program, Resident, Role, Step
 from compiler.program.residents import place_residents, resident_parts
 from compiler.program.segment import PlannedGroup, lowering_of
 from compiler.program.steps.action import Numbers, Steps
 from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits, assemble, loops_of
 from compiler.program.steps.commands import Commands, Kinds, Nodes, first_iterations
-from compiler.program.steps.conflicts import Conflicts, Pairs, conflicts_of, walked
+from compiler.program.steps.conflicts import Conflicts, conflicts_of, walked
 from compiler.program.steps.equal_groups import EqualGroups, SegmentGroup, Setting
 from compiler.program.steps.group_steps import GroupSteps, recorder_of
 from compiler.program.steps.loop_rows import loop_rows_of, single_rows
-from compiler.program.steps.order import Phases, turns_of
+from compiler.program.steps.order import Phases, Turns, turns_of
 from compiler.program.steps.phases import phases_of, waits_of
 from compiler.program.steps.rows import CommandRows, rows_of
 from compiler.program.steps.statements import Statement
 from compiler.program.steps.waits import (
+    Inside,
     NoCommonOrderError,
-    levels_of,
+    inside_of,
     ordered_by,
     waits_before,
     waits_inside,
@@ -44,8 +45,14 @@ from compiler.program.timing.ticks import Flags, Ints
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 
-# Groups of at most so many commands are listed one by one: where a loop is short its fixed order costs most.
+# Groups of at most so many commands are listed one by one. Of MobileNet, ResNet-18 and FSRCNN on four chips 47 groups
+# are that small: listed they take 0.99 of the unrolled cycles (worst 1.06) and 1.3 of its lowering time, looped 0.99
+# (worst 1.11) and 2.1. Beyond it loops are about as fast as lists and much shorter.
 LISTED_MAX: Final = 4096
+# A group is listed, too, where loops leave it a statement for fewer than so many commands. Of ResNet-18 on manycore2x64
+# eleven groups have 2.4 to 5.8 commands a statement: looped they take 1.00 to 1.40 of the cycles that they take listed,
+# and twice the lowering time. Three have 6.7 to 8.8: they take 0.91 to 1.00. Those of MobileNet on edge4 have 8 to 160.
+SHORTENED_MIN: Final = 6
 # The simulation that finds phases ends with the first iteration after which it has had so many commands and iterations.
 _COMMANDS_MIN: Final = 4096
 _ITERATIONS_MIN: Final = 16
@@ -115,10 +122,11 @@ class SegmentSteps:
                 found = equals.enter(setting, planned.tiling, resident_bytes, its)
             self.groups.append(found)
 
-    def lowered(self, listed_max: int = LISTED_MAX) -> LoopedProgram:
-        """The looped program; of the orders that each group may have the one in which the group alone is fastest.
+    def lowered(self, listed_max: int = LISTED_MAX) -> Program:
+        """The program; of the orders that each group may have the one in which the group alone is fastest.
 
-        Groups of at most `listed_max` commands do not loop, nor do those without an order that all iterations have.
+        Groups of at most `listed_max` commands do not loop, nor do those that loops hardly shorten (0: all loop, but
+        for those of one iteration), nor those without an order that all iterations have.
         """
         limits = [listed_max] * len(self.groups)
         while True:
@@ -129,7 +137,7 @@ class SegmentSteps:
                     raise
                 limits[error.group] = LISTED_ALL
 
-    def _lowered(self, limits: Sequence[int]) -> LoopedProgram:
+    def _lowered(self, limits: Sequence[int]) -> Program:
         kinds = Kinds()
         found = [_found(group, kinds, limit) for group, limit in zip(self.groups, limits, strict=True)]
         regions = [
@@ -152,8 +160,12 @@ class SegmentSteps:
             begin += len(group.kinds)
         waits.append(waits_before(ordered, conflicts))
         assembled = assemble(ordered, Waits(*(np.concatenate(columns) for columns in zip(*waits, strict=True))))
-        whole = self._program(assembled.rows, assembled.wait_offsets, assembled.waits)
-        return LoopedProgram(program=whole, loops=assembled.loops)
+        return replace(
+            self._program(assembled.rows),
+            wait_offsets=assembled.wait_offsets,
+            waits=assembled.waits,
+            loops=assembled.loops,
+        )
 
     def _statements(self, number: int, found: _Found, nodes: Nodes, kinds: Kinds) -> GroupStatements:
         """A group's statements as rows."""
@@ -161,13 +173,14 @@ class SegmentSteps:
         if statements is None:
             numbers = [action.numbers for action in commands.actions]
             kind_of, loops = commands.kinds, single_rows(len(numbers))
-            steps, queues, ranks = commands.steps, commands.queues, commands.ranks
+            steps, queues, places, ranks = commands.steps, commands.queues, commands.ranks, commands.ranks
         else:
             numbers = [statement.base for statement in statements]
             kind_of = kinds.of((statement.key, statement.base) for statement in statements)
             steps = np.array([statement.step for statement in statements], dtype=np.int64)
             queues = np.array([statement.queue for statement in statements], dtype=np.int64)
-            ranks = np.array([statement.place for statement in statements], dtype=np.int64)
+            places = np.array([statement.place for statement in statements], dtype=np.int64)
+            ranks = np.array([statement.rank for statement in statements], dtype=np.int64)
             loops = loop_rows_of(statements)
         return GroupStatements(
             number=number,
@@ -175,6 +188,7 @@ class SegmentSteps:
             kinds=kind_of,
             loops=loops,
             nodes=nodes.numbers(number, steps, queues),
+            places=places,
             ranks=ranks,
             iterations=found.steps.iterations,
             is_listed=statements is None,
@@ -185,10 +199,10 @@ class SegmentSteps:
             start, stop, begins, ends = rest
             return self._context.entry(table, box, (start, stop), begins=bool(begins), ends=bool(ends))
 
-        return rows_of([key for key, _ in kinds.first], kind_of, numbers, entry_of)
+        return rows_of(kinds, kind_of, numbers, entry_of)
 
-    def _program(self, rows: CommandRows, offsets: Rows | None = None, waits: Rows | None = None) -> Program:
-        """A program of these rows; without waits unless they are given."""
+    def _program(self, rows: CommandRows) -> Program:
+        """A program of these rows, each done once, without waits."""
         tables, units = self._context.finished()
         return Program(
             name=self._name,
@@ -196,8 +210,9 @@ class SegmentSteps:
             queues=self._machine.queues,
             steps=tuple(self._steps),
             commands=rows.commands,
-            wait_offsets=np.zeros(len(rows.commands) + 1, dtype=np.int32) if offsets is None else offsets,
-            waits=np.zeros(0, dtype=np.int32) if waits is None else waits,
+            wait_offsets=np.zeros(len(rows.commands) + 1, dtype=np.int32),
+            waits=np.zeros(0, dtype=np.int32),
+            loops=Loops.one_iteration(len(rows.commands), 0),
             calls=rows.calls,
             bindings=rows.bindings,
             units=units,
@@ -211,10 +226,18 @@ class SegmentSteps:
 def _found(group: SegmentGroup, kinds: Kinds, listed_max: int) -> _Found:
     steps = group.steps
     first, is_all = first_iterations(steps, kinds, max(_COMMANDS_MIN, listed_max + 1), _ITERATIONS_MIN)
-    if is_all and len(first.actions) <= listed_max:
+    # what has one iteration has as many statements as commands
+    if is_all and (len(first.actions) <= listed_max or steps.iterations == 1):
         return _Found(group=group, steps=steps, first=first, walked=first, statements=None)
-    statements = group.statements
-    return _Found(group=group, steps=steps, first=first, walked=walked(group.cells, kinds), statements=statements)
+    statements, cells = group.statements, group.cells
+    count = sum(its.tiles for its in statements)
+    if listed_max and count < min(SHORTENED_MIN * len(statements), LISTED_ALL):
+        first, _ = first_iterations(steps, kinds, count, steps.iterations)
+        found = _Found(group=group, steps=steps, first=first, walked=first, statements=None)
+    else:
+        found = _Found(group=group, steps=steps, first=first, walked=walked(cells, kinds), statements=statements)
+    cells.forget()
+    return found
 
 
 def _columns_of(found: _Found) -> Iterator[tuple[Ints, Ints]]:
@@ -236,27 +259,33 @@ class _Orders:
     conflicts: Conflicts
 
     def listed(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, Waits]:
-        """A group of single commands in the fastest of three orders; of one that is like another, in that one's."""
+        """A group of single commands in the fastest of some orders; of one that is like another, in that one's."""
         order = found.group.order
         if order is None:
-            order = self._fastest(group)
+            order = self._fastest(group, found)
         found.group.order = order
         stages = np.zeros(len(order), dtype=np.int64)
         chosen = OrderedGroup(group=group, order=order, stages=stages)
         return chosen, waits_listed(chosen, self.conflicts)
 
-    def _fastest(self, group: GroupStatements) -> Ints:
-        conflicts, count = self.conflicts, len(group.kinds)
+    def _fastest(self, group: GroupStatements, found: _Found) -> Ints:
+        conflicts, count, commands = self.conflicts, len(group.kinds), found.first
         _, names, owners = conflicts.of_group(group.number)
         sizes = np.bincount(owners, minlength=count)
-        program = replace(
-            self.program,
-            commands=self.program.commands[group.kinds],
-            wait_offsets=np.append(0, np.cumsum(sizes)).astype(np.int32),
-            waits=names[np.lexsort((names, owners))].astype(np.int32),
+        program = self.program.once(
+            self.program.commands[group.kinds],
+            np.append(0, np.cumsum(sizes)).astype(np.int32),
+            names[np.lexsort((names, owners))].astype(np.int32),
         )
-        steps = conflicts.nodes.steps[group.nodes]
-        order, _ = fastest(program, self.demands.ordered(group.kinds), steps)
+        demands, its = self.demands.ordered(group.kinds), conflicts.nodes.slice(group.number)
+        nodes = group.nodes - its.start
+        # those of loops, too: a loop that lets loads go less far ahead may be faster than what is ready first
+        orders = []
+        for phases in phases_of(commands, nodes, program, demands, its.stop - its.start):
+            turns = self._turns(found, its, phases)
+            at = np.where(commands.iterations < 0, -int(turns.stages.max()), commands.iterations - turns.stages[nodes])
+            orders.append(np.lexsort((np.arange(count), turns.places[nodes], at)).astype(np.int64))
+        order, _ = fastest(program, demands, commands.steps, orders)
         return order
 
     def looped(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, Waits]:
@@ -267,49 +296,46 @@ class _Orders:
         # imported where it is used alone: it brings a compiler with it
         from compiler.program.loops.time import time_under
 
-        nodes, its = self.conflicts.nodes, self.conflicts.nodes.slice(group.number)
-        steps = nodes.steps[its]
-        once: Flags = np.array(found.steps.once, dtype=np.bool_)[steps]
-        pairs = self._pairs(its)
-        levels, of_nodes = levels_of(group, self.conflicts), pairs.of_nodes()
+        its, inside = self.conflicts.nodes.slice(group.number), inside_of(group, self.conflicts)
         best: tuple[int, Phases, OrderedGroup, Waits] | None = None
         known = set()
         chosen = found.group.phases
-        for phases in self._phases(group.number, found, pairs) if chosen is None else [chosen]:
-            ordered = ordered_by(group, levels, turns_of(steps, once, of_nodes, phases), its.start)
+        for phases in self._phases(group, found, inside) if chosen is None else [chosen]:
+            ordered = ordered_by(group, inside.levels, self._turns(found, its, phases), its.start)
             key = ordered.order.tobytes() + ordered.stages.tobytes()
             if key in known:
                 continue
             known.add(key)
-            waits = waits_inside(ordered, pairs, its.start)
+            waits = waits_inside(ordered, inside)
             if chosen is not None:
                 best = 0, phases, ordered, waits
                 break
             offsets, names, loops = loops_of([ordered], waits)
             of_order = group.kinds[ordered.order]
-            program = replace(self.program, commands=self.program.commands[of_order], wait_offsets=offsets, waits=names)
-            looped = LoopedProgram(program=program, loops=loops)
-            ticks = time_under(looped, self.demands.ordered(of_order)).ticks
+            commands = self.program.commands[of_order]
+            program = replace(self.program, commands=commands, wait_offsets=offsets, waits=names, loops=loops)
+            ticks = time_under(program, self.demands.ordered(of_order)).ticks
             if best is None or ticks < best[0]:
                 best = ticks, phases, ordered, waits
         assert best is not None
         _, found.group.phases, ordered, waits = best
         return ordered, waits
 
-    def _pairs(self, its: slice) -> Pairs:
-        """Pairs of the nodes of one group."""
-        pairs = self.conflicts.pairs
-        found = pairs.chosen((pairs.before >= its.start) & (pairs.after < its.stop))
-        return found._replace(before=found.before - its.start, after=found.after - its.start)
+    def _turns(self, found: _Found, its: slice, phases: Phases) -> Turns:
+        """The turns of a group's nodes that have these phases; `its`: their numbers."""
+        steps, pairs = self.conflicts.nodes.steps[its], self.conflicts.pairs
+        once: Flags = np.array(found.steps.once, dtype=np.bool_)[steps]
+        inside = pairs.chosen((pairs.before >= its.start) & (pairs.after < its.stop))
+        inside = inside._replace(before=inside.before - its.start, after=inside.after - its.start)
+        return turns_of(steps, once, inside, phases)
 
-    def _phases(self, number: int, found: _Found, pairs: Pairs) -> Iterator[Phases]:
+    def _phases(self, group: GroupStatements, found: _Found, inside: Inside) -> Iterator[Phases]:
         """Phases of a group's nodes: as its steps stand, and as engines come to them that take what is ready first."""
-        its = self.conflicts.nodes.slice(number)
+        its = self.conflicts.nodes.slice(group.number)
         yield np.zeros(its.stop - its.start)
         commands = found.first
-        nodes = self.conflicts.nodes.numbers(number, commands.steps, commands.queues) - its.start
-        offsets, waits = waits_of(commands, nodes, pairs)
-        program = replace(
-            self.program, commands=self.program.commands[commands.kinds], wait_offsets=offsets, waits=waits
-        )
-        yield from phases_of(commands, nodes, program, self.demands.ordered(commands.kinds), its.stop - its.start)
+        nodes = self.conflicts.nodes.numbers(group.number, commands.steps, commands.queues)
+        offsets, waits = waits_of(commands, inside.of_commands(group, commands, nodes), inside.pairs)
+        rows, demands = self.program.commands[commands.kinds], self.demands.ordered(commands.kinds)
+        program = self.program.once(rows, offsets, waits)
+        yield from phases_of(commands, nodes - its.start, program, demands, its.stop - its.start)

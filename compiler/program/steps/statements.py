@@ -47,12 +47,13 @@ class Rule(NamedTuple):
 class Statement:
     """A command for all tiles of one unit whose counters lie in `runs`; of space None: once, before the first tile.
 
-    `place`: where it stands among what its engine does for its step in an iteration. Numbers of a tile are `base`, plus
-    what its rule says for the places of its counters in their runs.
+    `place`: where it stands among what its step does in an iteration, `rank` among what its engine does of that.
+    Numbers of a tile are `base`, plus what its rule says for the places of its counters in their runs.
     """
 
     step: int
     place: int
+    rank: int
     space: Space | None
     runs: tuple[Run, ...]
     key: Copy | Call
@@ -84,27 +85,35 @@ def statements_of(cells: Cells) -> list[Statement]:
     steps, found = cells.steps, list[Statement]()
     for step, is_once in enumerate(steps.once):
         if is_once:
-            places: dict[int, int] = defaultdict(int)
-            for action in steps.at(step, -1):
-                place = places[action.queue]
-                places[action.queue] += 1
+            actions = steps.at(step, -1)
+            ranks = _ranks([action.queue for action in actions])
+            for place, (rank, action) in enumerate(zip(ranks, actions, strict=True)):
                 rule = Rule((), (0,) * len(action.numbers))
                 found.append(
                     Statement(
-                        step=step, place=place, space=None, runs=(), key=action.key, base=action.numbers, rule=rule
+                        step=step,
+                        place=place,
+                        rank=rank,
+                        space=None,
+                        runs=(),
+                        key=action.key,
+                        base=action.numbers,
+                        rule=rule,
                     )
                 )
             continue
         for _, parts in _parts(cells, step):
             for part in _merged(parts):
                 at = 0
-                for place, key in part.cell.keys:
+                ranks = _ranks([key.queue for _, key in part.cell.keys])
+                for rank, (place, key) in zip(ranks, part.cell.keys, strict=True):
                     its = slice(at, at + size_of(key))
                     at = its.stop
                     found.append(
                         Statement(
                             step=step,
                             place=place,
+                            rank=rank,
                             space=part.space,
                             runs=part.runs,
                             key=key,
@@ -112,6 +121,16 @@ def statements_of(cells: Cells) -> list[Statement]:
                             rule=_cut_rule(part.rule, its),
                         )
                     )
+    return found
+
+
+def _ranks(queues: Sequence[int]) -> list[int]:
+    """Of each the number among those before it that are equal."""
+    counts: dict[int, int] = defaultdict(int)
+    found = []
+    for queue in queues:
+        found.append(counts[queue])
+        counts[queue] += 1
     return found
 
 

@@ -6,6 +6,7 @@ Waits name statements by their places, in their group's order or in the program.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits
 from compiler.program.steps.commands import SIDES, SLOTS, Commands, spread
 from compiler.program.steps.conflicts import Conflicts, Pairs
 from compiler.program.steps.order import Turns
-from compiler.program.timing.ticks import Ints
+from compiler.program.timing.ticks import Flags, Ints
 
 
 class NoCommonOrderError(InternalError):
@@ -25,26 +26,93 @@ class NoCommonOrderError(InternalError):
         self.group = group
 
 
-def levels_of(group: GroupStatements, conflicts: Conflicts) -> Ints:
-    """By statement the most commands of its step and iteration that come before it, one after another."""
+def statements_of_commands(group: GroupStatements, commands: Commands, nodes: Ints) -> Ints:
+    """The statement that each of a group's commands is of, -1 where there is none; `nodes`: by command."""
+    wanted, slots = nodes * SLOTS + commands.slots, group.nodes * SLOTS + group.slots
+    order = np.argsort(slots, kind="stable")
+    low, high = (np.searchsorted(slots[order], wanted, side=side) for side in SIDES)
+    owners, numbers = spread(high - low)
+    statements = order[low[owners] + numbers]
+    holds = group.loops.holds(statements, commands.iterations[owners])
+    found = np.full(len(wanted), -1, dtype=np.int64)
+    found[owners[holds]] = statements[holds]
+    return found
+
+
+class Inside(NamedTuple):
+    """What waits inside a group: between statements, or between *slots* of several (a node, a kind and a rank).
+
+    `slot_of`: by statement its number. A statement whose tiles were all walked through has one of its own, for all that
+    it meets is known; others share that of their slot. `pairs`: of these numbers; `is_same`: whether both are of one
+    step. `levels`: by statement its place in its step, behind all that comes before it there.
+    """
+
+    slot_of: Ints
+    pairs: Pairs
+    is_same: Flags
+    levels: Ints
+
+    def of_commands(self, group: GroupStatements, commands: Commands, nodes: Ints) -> Ints:
+        """The number of each of some commands; -1 of those that no statement is for."""
+        statements = statements_of_commands(group, commands, nodes)
+        return np.where(statements >= 0, self.slot_of[statements], -1)
+
+
+def inside_of(group: GroupStatements, conflicts: Conflicts) -> Inside:
+    """What waits inside a group, as its commands show that were walked through."""
     commands = conflicts.commands[group.number]
     first, one, other = conflicts.of_group(group.number)
     nodes = conflicts.node_of[first : first + len(commands.actions)]
-    same = (commands.steps[one] == commands.steps[other]) & (commands.iterations[one] == commands.iterations[other])
-    count = 1 + int(max(commands.ranks.max(initial=0), group.ranks.max(initial=0)))
-    slots, mine = nodes * count + commands.ranks, group.nodes * count + group.ranks
-    its = np.unique(np.concatenate([slots, mine]))
-    low, high = np.searchsorted(its, slots[one[same]]), np.searchsorted(its, slots[other[same]])
-    # an engine keeps its order, and what it does is numbered from 0
-    follows = np.flatnonzero(its % count > 0)
-    low, high = np.concatenate([low, follows - 1]), np.concatenate([high, follows])
-    levels = its % count
-    for _ in range(len(its) + 1):
+    count = len(group.kinds)
+    mine = group.nodes * SLOTS + group.slots
+    codes, numbers = np.unique(np.append(mine, nodes * SLOTS + commands.slots), return_inverse=True)
+    slots, of_commands = numbers[:count], numbers[count:]
+    statements = statements_of_commands(group, commands, nodes)
+    is_whole = np.bincount(statements[statements >= 0], minlength=count) == group.loops.tiles
+    slot_of = np.where(is_whole, len(codes) + np.arange(count), slots)
+    gaps = np.where(commands.iterations[one] < 0, 0, commands.iterations[other] - commands.iterations[one])
+    its = np.where(statements >= 0, slot_of[statements], of_commands)
+    steps = conflicts.nodes.steps[np.append(codes // SLOTS, group.nodes)]
+    pairs = _spread_over(slots, slot_of, Pairs(of_commands[one], of_commands[other], gaps).least())
+    pairs = Pairs(*(np.concatenate(columns) for columns in zip(pairs, (its[one], its[other], gaps), strict=True)))
+    pairs = pairs.least()
+    # in one iteration what comes first may differ from statement to statement
+    same = (commands.steps[one] == commands.steps[other]) & (gaps == 0)
+    same &= (statements[one] >= 0) & (statements[other] >= 0)
+    low, high = np.unique(statements[np.stack([one[same], other[same]])], axis=1)
+    return Inside(
+        slot_of=slot_of,
+        pairs=pairs,
+        is_same=steps[pairs.before] == steps[pairs.after],
+        levels=_levels(group, low, high),
+    )
+
+
+def _spread_over(slots: Ints, slot_of: Ints, pairs: Pairs) -> Pairs:
+    """Pairs of slots as pairs of the numbers of statements in them, of which at least one was not walked through whole.
+
+    By statement `slots` and `Inside.slot_of`. What was not seen may meet whatever is in the other slot.
+    """
+    # the numbers in each slot stand together
+    members = np.unique(np.stack([slots, slot_of]), axis=1)
+    ranges = [[np.searchsorted(members[0], column, side=side) for side in SIDES] for column in pairs[:2]]
+    (first, first_end), (second, second_end) = ranges
+    owners, numbers = spread((first_end - first) * (second_end - second))
+    width = np.maximum(1, second_end - second)[owners]
+    before = members[:, first[owners] + numbers // width]
+    after = members[:, second[owners] + numbers % width]
+    is_open = (before[0] == before[1]) | (after[0] == after[1])
+    return Pairs(before[1][is_open], after[1][is_open], pairs.distances[owners][is_open])
+
+
+def _levels(group: GroupStatements, before: Ints, after: Ints) -> Ints:
+    """The places of statements in their step, moved behind those of what comes before them."""
+    levels = group.places
+    for _ in range(len(levels) + 1):
         found = levels.copy()
-        np.maximum.at(found, high, levels[low] + 1)
+        np.maximum.at(found, after, levels[before] + 1)
         if (found == levels).all():
-            result: Ints = levels[np.searchsorted(its, mine)]
-            return result
+            return levels
         levels = found
     raise NoCommonOrderError("commands of one step wait for each other in a circle", group.number)
 
@@ -56,29 +124,29 @@ def ordered_by(group: GroupStatements, levels: Ints, turns: Turns, first_node: i
     return OrderedGroup(group=group, order=order, stages=turns.stages[nodes])
 
 
-def waits_inside(ordered: OrderedGroup, pairs: Pairs, first_node: int) -> Waits:
-    """What a group's statements wait for in the group: of each engine and kind of space the latest.
-
-    `pairs`: of nodes, counted from the group's first.
-    """
+def waits_inside(ordered: OrderedGroup, inside: Inside) -> Waits:
+    """What a group's statements wait for in the group: of each engine and kind of space the latest."""
     group, places = ordered.group, ordered.places
-    nodes, single, queues = group.nodes - first_node, group.loops.is_single, group.rows.commands["queue"]
+    single, queues = group.loops.is_single, group.rows.commands["queue"]
     # by slot its statements, in order
-    slots = nodes * SLOTS + group.slots
-    by_slot = ordered.order[np.argsort(slots[ordered.order], kind="stable")]
-    slots = slots[by_slot]
-    low, high = (np.searchsorted(slots, pairs.after * SLOTS + pairs.slots_after, side=side) for side in SIDES)
-    owners, numbers = spread(high - low)
-    statements = by_slot[low[owners] + numbers]
-    wanted = (pairs.before * SLOTS + pairs.slots_before)[owners]
-    last = np.maximum(np.searchsorted(slots, wanted, side="right") - 1, 0)
-    names = by_slot[last]
-    # what walking found and no statement does is not waited for
-    kept = (slots[last] == wanted) & (queues[names] != queues[statements])
-    statements, names = statements[kept], names[kept]
-    gaps = pairs.distances[owners][kept] + ordered.stages[names] - ordered.stages[statements]
-    gaps[single[names]] = 0
+    by_slot = ordered.order[np.argsort(inside.slot_of[ordered.order], kind="stable")]
+    ascending = inside.slot_of[by_slot]
+    low, high = (np.searchsorted(ascending, inside.pairs.after, side=side) for side in SIDES)
+    first, end = (np.searchsorted(ascending, inside.pairs.before, side=side) for side in SIDES)
+    owners, numbers = spread(np.where(end > first, high - low, 0))
+    statements, last, gaps = by_slot[low[owners] + numbers], end[owners] - 1, inside.pairs.distances[owners]
+    # of its own step what stands before it, or else all of the iteration before
+    is_own = inside.is_same[owners] & (gaps == 0)
+    width = 1 + int(inside.levels.max(initial=0))
+    wanted = inside.pairs.before[owners] * width + inside.levels[statements]
+    past = np.searchsorted(ascending * width + inside.levels[by_slot], wanted) - 1
+    is_past = past >= first[owners]
+    names = by_slot[np.where(is_own & is_past, past, last)]
+    gaps = gaps + (is_own & ~is_past)
+    kept = (queues[names] != queues[statements]) & ~(single[names] & is_own & ~is_past)
+    statements, names, gaps = statements[kept], names[kept], gaps[kept]
     looping = ~single[names]
+    gaps = np.where(looping, gaps + ordered.stages[names] - ordered.stages[statements], 0)
     if ((gaps < 0) | ((gaps == 0) & looping & (places[names] >= places[statements]))).any():
         raise NoCommonOrderError("a group's order does not keep what waits", group.number)
     bases = np.where(group.loops.is_once, begin_of(ordered), group.loops.lasts)
@@ -98,8 +166,7 @@ def waits_before(ordered: Sequence[OrderedGroup], conflicts: Conflicts) -> Waits
     listed = np.array([its.group.is_listed for its in ordered], dtype=np.bool_)
     lasts = np.array([its.group.iterations for its in ordered], dtype=np.int64) - 1
     # pairs of nodes; of listed groups those of commands say more
-    pairs = conflicts.pairs.of_nodes()
-    one, other, gaps = pairs.before, pairs.after, pairs.distances
+    one, other, gaps = conflicts.pairs
     kept = (groups[one] != groups[other]) & ~listed[groups[other]]
     one = np.concatenate([one[kept], conflicts.writers])
     other = np.concatenate([other[kept], conflicts.readers])
@@ -163,7 +230,7 @@ def _end_of(ordered: OrderedGroup, commands: Commands, statements: Ints, gap: in
     return last, 0, int(loops.lasts[last]) - stage
 
 
-def _latest(owners: Ints, queues: Ints, kinds: Ints, positions: Ints, names: Ints) -> Ints:
+def _latest(owners: Ints, queues: Ints, kinds: Ints | Flags, positions: Ints, names: Ints) -> Ints:
     """Of rows of one owner, engine and kind the one of the last position and name; rows ascend by owner and engine."""
     order = np.lexsort((names, positions, kinds, queues, owners))
     alike = np.ones(max(0, len(order) - 1), dtype=np.bool_)

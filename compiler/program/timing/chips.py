@@ -16,7 +16,6 @@ from typing import Final
 
 from compiler.profile.schema import Profile
 from compiler.program.executable import ChipSegment, Executable, HostSegment
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Role
 from compiler.program.timing.ticks import TICKS_PER_CYCLE
 
@@ -83,7 +82,7 @@ class _Tasks:
 
     def add_chip(self, segment: ChipSegment, ticks: int) -> None:
         place = f"chip {segment.chip}"
-        regions = LoopedProgram.of(segment.program).program.regions
+        regions = segment.program.regions
         self._sizes |= {region.name: region.size_bytes for region in regions}
         inputs = [region.name for region in regions if region.role is Role.INPUT]
         outputs = [region.name for region in regions if region.role is Role.OUTPUT]

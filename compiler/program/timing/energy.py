@@ -9,11 +9,11 @@ from __future__ import annotations
 from compiler.cost.array import register_energy_pj
 from compiler.cost.levels import LevelBytes
 from compiler.profile.schema import Dram, Memory, Profile
-from compiler.program.loops.time import LoopedTime
+from compiler.program.loops.time import ProgramTime
 from compiler.program.timing.levels import kinds_of
 
 
-def energy_by_level(time: LoopedTime, profile: Profile) -> dict[str, float]:
+def energy_by_level(time: ProgramTime, profile: Profile) -> dict[str, float]:
     """pJ by memory, unit and link, in the planner's order; static power for as long as the program takes."""
     demands, moved = time.demands, time.moved()
     registers = macs = vector = 0.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from compiler.profile.schema import Profile
 from compiler.program.loops.tiles import Tiles
-from compiler.program.loops.time import WINDOW, Commands, LoopedTime, commands_of
+from compiler.program.loops.time import WINDOW, Commands, ProgramTime, commands_of
 from compiler.program.timing.occupancy import Occupancies, Occupancy
 from compiler.program.timing.stalls import CommandStalls, Stalls
 from compiler.program.timing.ticks import Ints
@@ -31,7 +31,7 @@ class Observed:
 class Observation:
     """All that is summed in a walk; whoever walks hands over all commands."""
 
-    def __init__(self, time: LoopedTime, profile: Profile, slices: int = SLICES) -> None:
+    def __init__(self, time: ProgramTime, profile: Profile, slices: int = SLICES) -> None:
         self.tiles = Tiles(time)
         touches = StatementTouches(self.tiles.instances)
         self._stalls = Stalls(time, self.tiles, touches)
@@ -53,7 +53,7 @@ class Observation:
         )
 
 
-def observe(time: LoopedTime, profile: Profile, *, slices: int = SLICES, window: int = WINDOW) -> Observed:
+def observe(time: ProgramTime, profile: Profile, *, slices: int = SLICES, window: int = WINDOW) -> Observed:
     """Walk over all commands of a program whose time is known, at least so many at a time."""
     observation = Observation(time, profile, slices)
     for commands in commands_of(time, window):

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from compiler.program.loops.tiles import Tiles
-from compiler.program.loops.time import Commands, LoopedTime
+from compiler.program.loops.time import Commands, ProgramTime
 from compiler.program.program import Level, Program, Role
 from compiler.program.timing.cells import EMPTY, UNKNOWN, Cells, Drawing, close_touches, draw_touches, keep_to_the_end
 from compiler.program.timing.ticks import TICKS_PER_CYCLE, Ints
@@ -58,9 +58,9 @@ class Occupancy:
 class Occupancies:
     """The fullest memory of each level that a program touches, as all of its commands are shown."""
 
-    def __init__(self, time: LoopedTime, tiles: Tiles, touches: StatementTouches) -> None:
+    def __init__(self, time: ProgramTime, tiles: Tiles, touches: StatementTouches) -> None:
         self._time, self._tiles, self._touches = time, tiles, touches
-        program = time.looped.program
+        program = time.program
         self._queues = program.commands["queue"].astype(np.int64)
         self._steps = program.commands["step"].astype(np.int64)
         used = touches.used()
@@ -127,14 +127,14 @@ class Occupancies:
         """The maps, in the order of the program's places, once all commands are taken in."""
         found = []
         for number, place in enumerate(self._places):
-            low, high = _outputs(self._time.looped.program, place)
+            low, high = _outputs(self._time.program, place)
             keep_to_the_end(self._cells, number, low, high, self._time.ticks)
             found.append(self._smallest(number, place))
         return tuple(found)
 
     def _smallest(self, number: int, place: int) -> Occupancy:
         """The finest map of a memory that has few enough rectangles."""
-        memory, used = self._time.looped.program.places[place], self._used[number]
+        memory, used = self._time.program.places[place], self._used[number]
         maps = (
             (step, width, _rectangles(cells, np.minimum(np.arange(len(cells) + 1) * step, used)))
             for step, width, cells in self._cells.maps(number)

@@ -9,7 +9,7 @@ waits for. Taking what is ready is not always best: of several orders the fastes
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -32,14 +32,15 @@ def in_time(program: Program, profile: Profile, streams: Ints) -> Timeline:
     return fastest(program, demands_of(program, profile), streams)[1]
 
 
-def fastest(program: Program, demands: Demands, streams: Ints) -> tuple[Ints, Timeline]:
-    """The fastest of three orders, and the timeline of the program in it."""
+def fastest(program: Program, demands: Demands, streams: Ints, others: Sequence[Ints] = ()) -> tuple[Ints, Timeline]:
+    """The fastest of three orders and of others, and the timeline of the program in it."""
     emitted = np.arange(len(program.commands), dtype=np.int64)
-    orders = [emitted]
+    orders = [emitted, *others]
     for urgency in (None, -to_the_end(program, demands, streams)):
         found = timeline_under(program, demands, streams, urgency)
         orders.append(np.lexsort((emitted, found.issues)).astype(np.int64))
-    timelines = [(order, timeline_under(_ordered(program, order), demands.ordered(order))) for order in orders]
+    different = {order.tobytes(): order for order in orders}.values()
+    timelines = [(order, timeline_under(_ordered(program, order), demands.ordered(order))) for order in different]
     return min(timelines, key=lambda its: its[1].ticks)
 
 
@@ -55,11 +56,10 @@ def _ordered(program: Program, order: Ints) -> Program:
     counts: Ints = np.diff(program.wait_offsets).astype(np.int64)
     owners = np.repeat(places, counts)
     waits, offsets = _latest(owners, places[program.waits.astype(np.int64)], program.commands["queue"][order])
-    return replace(
-        program,
-        commands=program.commands[order],
-        wait_offsets=offsets.astype(program.wait_offsets.dtype),
-        waits=waits.astype(program.waits.dtype),
+    return program.once(
+        program.commands[order],
+        offsets.astype(program.wait_offsets.dtype),
+        waits.astype(program.waits.dtype),
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from compiler.cost.array import Dataflow
 from compiler.profile.schema import Profile
-from compiler.program.loops.time import LoopedTime
+from compiler.program.loops.time import ProgramTime
 from compiler.program.timing.demands import Demands
 from compiler.program.timing.ticks import TICKS_PER_CYCLE, WEIGHT_BITS
 from compiler.program.timing.work import CallWork
@@ -50,9 +50,9 @@ class Point:
         return 2 * self.macs + self.vector_ops
 
 
-def roofline_of(time: LoopedTime, profile: Profile) -> tuple[Point, tuple[Point, ...]]:
+def roofline_of(time: ProgramTime, profile: Profile) -> tuple[Point, tuple[Point, ...]]:
     """The program's point, and those of its groups in order."""
-    program, demands = time.looped.program, time.demands
+    program, demands = time.program, time.demands
     names, works = program.group_names, demands.works
     kinds = len(works)
     keys, inverse = np.unique(program.group_numbers * kinds + demands.kinds, return_inverse=True)

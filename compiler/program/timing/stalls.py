@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler.program.engines import CORE_LEVELS
 from compiler.program.loops.tiles import Tiles
-from compiler.program.loops.time import Commands, LoopedTime
+from compiler.program.loops.time import Commands, ProgramTime
 from compiler.program.program import Level, Opcode, Program
 from compiler.program.timing.ticks import MAX_TICKS, Flags, Ints, ticks_of
 from compiler.program.timing.touches import StatementTouches, Touches
@@ -72,8 +72,8 @@ class CommandStalls:
 class Stalls:
     """What each engine does with its time, as all commands of a program are shown."""
 
-    def __init__(self, time: LoopedTime, tiles: Tiles, touches: StatementTouches) -> None:
-        program = time.looped.program
+    def __init__(self, time: ProgramTime, tiles: Tiles, touches: StatementTouches) -> None:
+        program = time.program
         self._time, self._program, self._tiles, self._touches = time, program, tiles, touches
         self._queues = program.commands["queue"].astype(np.int64)
         # by engine, the end of its last command
@@ -129,7 +129,7 @@ class Stalls:
         return found
 
 
-def _working(time: LoopedTime) -> Ints:
+def _working(time: ProgramTime) -> Ints:
     """Of a command of each statement, what it takes alone but for what its core's ports add to a call."""
     demands = time.demands
     computing = np.array([MAX_TICKS if work is None else ticks_of(work.use.cycles) for work in demands.works])

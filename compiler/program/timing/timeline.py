@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from compiler.profile.schema import Profile
-from compiler.program.loops.loops import LoopedProgram, unrolled
 from compiler.program.program import Program
 from compiler.program.timing.demands import Demands, demands_of
 from compiler.program.timing.ticks import TICKS_PER_CYCLE, Ints
@@ -18,7 +17,7 @@ _NONE: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
-    """Per command, in program order, ticks from the program's start.
+    """Per command of a program without loops, in program order, ticks from the program's start.
 
     issues: all that it waits for has ended and its engine turns to it. begins, ends: its data moves, or its call runs.
     last: the command that it waited for last when it was the next of its stream, -1 where it did not wait then.
@@ -43,7 +42,10 @@ class Timeline:
 
 
 def timeline_of(program: Program, profile: Profile) -> Timeline:
-    """Simulate a program in time on an otherwise idle chip; raises InternalError where commands wait in a circle."""
+    """Simulate a program without loops in time on an otherwise idle chip.
+
+    Raises InternalError where commands wait in a circle.
+    """
     return timeline_under(program, demands_of(program, profile))
 
 
@@ -66,8 +68,7 @@ def timeline_under(
         lasts = np.where(commands.lasts < 0, _NONE, commands.lasts % count)
         columns[:, numbers] = commands.issues, commands.begins, commands.ends, lasts
 
-    looped = LoopedProgram(program=program, loops=unrolled(count, len(program.waits)))
-    time_under(looped, demands, streams=streams, urgency=urgency, observer=note)
+    time_under(program, demands, streams=streams, urgency=urgency, observer=note)
     issues, begins, ends, last = columns
     return Timeline(program=program, demands=demands, issues=issues, begins=begins, ends=ends, last=last)
 

@@ -16,13 +16,7 @@ from compiler.address.table import ENTRY_BYTES
 from compiler.program.fields import is_call, is_transfer
 from compiler.program.loops.changing_fields import extreme_tiles, fields_of
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.loops import (
-    BINDING_ADDRESS,
-    BINDING_FIELDS,
-    SOURCE_ADDRESS,
-    TARGET_ADDRESS,
-    LoopedProgram,
-)
+from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, SOURCE_ADDRESS, TARGET_ADDRESS
 from compiler.program.program import ADDRESSES, OUTPUT, Level, Program, Role
 from compiler.program.strided import spans
 from compiler.program.timing.ticks import Flags, Ints
@@ -50,13 +44,13 @@ class Touches:
 
 
 class StatementTouches:
-    """The ranges of all commands that the statements of a looped program stand for.
+    """The ranges of all commands that the statements of a program stand for.
 
     By range of a statement, those of one statement together: its place, and whether it is written (`places`, `writes`).
     """
 
     def __init__(self, instances: Instances) -> None:
-        self._program = instances.looped.program
+        self._program = instances.program
         count = len(self._program.commands)
         parts = (_transfers(self._program), _calls(self._program))
         columns = [np.concatenate([part[column] for part in parts]) for column in range(7)]
@@ -68,7 +62,7 @@ class StatementTouches:
         self._constant = constant | _weight_places(self._program)[self.places]
         self._regions = _WeightRegions.of(self._program)
         self._tile_counts = instances.tile_counts
-        self._fields = fields_of(instances.looped, self._tile_counts.shape[1])
+        self._fields = fields_of(instances.program, self._tile_counts.shape[1])
         self._of_fields = self._fields.rows(its, fields)
 
     def of(self, statements: Ints, tiles: Ints, chosen: Flags | None = None) -> Touches:
@@ -118,13 +112,6 @@ class StatementTouches:
 
 # Commands, places, first bytes, ends, written, of weights; the field that says where a range begins.
 _Rows = tuple[Ints, Ints, Ints, Ints, Flags, Flags, Ints]
-
-
-def touches_of(program: Program) -> Touches:
-    """The ranges of all commands of a program without loops."""
-    touches = StatementTouches(Instances(LoopedProgram.of(program)))
-    commands = np.arange(len(program.commands), dtype=np.int64)
-    return touches.of(commands, np.zeros((len(commands), 0), dtype=np.int64))
 
 
 def _transfers(program: Program) -> _Rows:

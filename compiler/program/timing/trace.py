@@ -24,7 +24,7 @@ from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable
 from compiler.program.loops.loops import COUNTER_NAMES
 from compiler.program.loops.tiles import Tiles
-from compiler.program.loops.time import WINDOW, Commands, LoopedTime, commands_of, time_of
+from compiler.program.loops.time import WINDOW, Commands, ProgramTime, commands_of, time_of
 from compiler.program.program import Opcode, Queue, Step
 from compiler.program.timing.chips import Stream, Task, stream_of, tasks_of
 from compiler.program.timing.observed import Observation, Observed
@@ -68,7 +68,7 @@ def trace_of(executable: Executable, *, limit: int | None = None, window: int = 
     yield trace.take()
 
 
-def _time(segment: ChipSegment, profile: Profile) -> LoopedTime:
+def _time(segment: ChipSegment, profile: Profile) -> ProgramTime:
     try:
         return time_of(segment.program, profile)
     except HOSTILE as error:  # nobody has proved the program
@@ -95,7 +95,7 @@ class _Part:
     """A segment in the trace, and when it begins, in ticks."""
 
     segment: ChipSegment
-    time: LoopedTime
+    time: ProgramTime
     begin: int
 
 
@@ -117,7 +117,7 @@ class _Trace:
         """The commands of a segment; what all of them together say."""
         time = part.time
         observation = Observation(time, self._profile)
-        queue_of = time.looped.program.commands["queue"]
+        queue_of = time.program.commands["queue"]
         texts, written = _Texts(time, observation.tiles), 0
         last = None
         if limit is not None and limit < time.commands:
@@ -127,7 +127,7 @@ class _Trace:
             shown = np.ones(len(commands), dtype=np.bool_) if last is None else commands.positions <= last
             rows = _Rows(texts, commands, stalls, shown)
             its = queue_of[observation.tiles.statements(commands.positions[shown])]
-            for number, queue in enumerate(time.looped.program.queues):
+            for number, queue in enumerate(time.program.queues):
                 track = self._engine(part.segment.chip, queue)
                 for row in np.flatnonzero(its == number).tolist():
                     self._command(track, part.begin, rows, row)
@@ -218,13 +218,13 @@ class _Trace:
 class _Texts:
     """What the trace says of the commands of a program, whenever they run."""
 
-    def __init__(self, time: LoopedTime, tiles: Tiles) -> None:
-        program = time.looped.program
+    def __init__(self, time: ProgramTime, tiles: Tiles) -> None:
+        program = time.program
         self.tiles = tiles
         self.opcodes, self.steps = program.commands["opcode"], program.commands["step"]
         self.moved = time.demands.moved
-        spaces = time.looped.loops.spaces["counters"]
-        self.counters = spaces[time.looped.loops.statements["space"]]
+        spaces = time.program.loops.spaces["counters"]
+        self.counters = spaces[time.program.loops.statements["space"]]
         self.names = [*map(_name, program.steps), ""]
         self.purposes: list[dict[str, Argument]] = [
             {"group": printable(step.group, _NAME_LIMIT), "tensor": printable(step.tensor, _NAME_LIMIT)}

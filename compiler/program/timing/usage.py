@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.profile.schema import Profile
 from compiler.program.loops.tiles import Tiles
-from compiler.program.loops.time import Commands, LoopedTime
+from compiler.program.loops.time import Commands, ProgramTime
 from compiler.program.timing.roofline import Floats, ideal_cycles
 from compiler.program.timing.shares import flows_of, run_flows
 from compiler.program.timing.ticks import GRAIN_BITS, RATE_BITS, TICKS_PER_CYCLE, WEIGHT_BITS, Flags, Ints
@@ -44,14 +44,14 @@ class Usage:
 class UsageFold:
     """The usage of a chip by a program, in so many slices, as all of its commands are shown."""
 
-    def __init__(self, time: LoopedTime, tiles: Tiles, profile: Profile, slices: int = SLICES) -> None:
+    def __init__(self, time: ProgramTime, tiles: Tiles, profile: Profile, slices: int = SLICES) -> None:
         self._time, self._tiles, self._profile = time, tiles, profile
         self._slices = slices
         self._width = max(time.ticks, 1) / slices
         demands = time.demands
-        self._queues = time.looped.program.commands["queue"].astype(np.int64)
+        self._queues = time.program.commands["queue"].astype(np.int64)
         self._passes: Flags = (np.diff(demands.offsets) > 0)[demands.kinds]
-        self._state = flows_of(len(time.looped.program.queues), len(demands.capacities))
+        self._state = flows_of(len(time.program.queues), len(demands.capacities))
         self._flows = np.zeros((len(demands.capacities), slices))
         # events of a tick from which on all are not known yet: times, positions, and whether something begins
         self._late: tuple[Ints, ...] = tuple(np.zeros(0, dtype=np.int64) for _ in range(3))

@@ -28,8 +28,8 @@ from compiler.frontend.read import ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import ValidateModel
 from compiler.ir.constant import Stored
-from compiler.plan import plan_json
 from compiler.profile import builtin_profile
+from compiler.report.plan import plan_json
 from tests.models import Model, error_of, light_path
 
 Members = dict[str, bytes]

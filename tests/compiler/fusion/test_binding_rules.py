@@ -15,8 +15,8 @@ from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.rules.capacity import fuse_12
 from compiler.fusion.segment_graph import SegmentGraph
 from compiler.options import Options, RuleSetting, parse_options
-from compiler.plan import Plan
 from compiler.profile import builtin_profile
+from compiler.report.plan import Plan
 from compiler.tiling.choose import Refusal
 from compiler.tiling.figures import core_fits, tile_fits, weights_fit
 from compiler.tiling.finished import Choice

@@ -26,9 +26,9 @@ from compiler.fusion.segment_graph import bits
 from compiler.ops.op_facts import graph_facts
 from compiler.options import Options, RuleSetting, parse_options
 from compiler.partition.partition import PartitionGraph
-from compiler.plan import Plan, SearchDoc
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
+from compiler.report.plan import Plan, SearchDoc
 from compiler.rules import rule_name
 from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.figures import Check
@@ -325,7 +325,7 @@ def test_a_tile_stays_where_something_says_how_it_is_found(wishes: dict[str, Any
 SCRIPT = """
 import hashlib, sys
 from compiler.options import Options
-from compiler.plan import plan_json
+from compiler.report.plan import plan_json
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.compile import plan_model

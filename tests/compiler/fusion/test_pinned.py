@@ -15,9 +15,9 @@ from compiler.compile import compile_model, plan_model
 from compiler.errors import LimitError, RequestError, TesseraError
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
-from compiler.plan import Plan, PlanGroup, plan_json
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Engine, Profile
+from compiler.report.plan import Plan, PlanGroup, plan_json
 from tests.compiler.fusion.cases import any_model, any_profile, facts_of, tight
 from tests.models import Model, light_source
 from tests.networks import fsrcnn

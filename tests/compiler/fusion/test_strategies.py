@@ -23,10 +23,10 @@ from compiler.ir.graph import Graph
 from compiler.ops.base import OpClass
 from compiler.options import Options, RuleSetting
 from compiler.partition.partition import PartitionGraph
-from compiler.plan import PlanGroup
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
+from compiler.report.plan import PlanGroup
 from compiler.tiling.figures import Check
 from tests.compiler.brute import floor_of
 from tests.compiler.fusion.cases import any_model, any_profile, facts_of, tight

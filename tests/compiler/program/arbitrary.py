@@ -13,16 +13,7 @@ from compiler.profile.load import builtin_profile
 from compiler.program.encoding.blob import Blob
 from compiler.program.encoding.records import with_identifier
 from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment, Value, Weight
-from compiler.program.loops.loops import (
-    MAX_COUNTERS,
-    RING,
-    RUN,
-    SPACE,
-    STATEMENT,
-    TERM,
-    LoopedProgram,
-    Loops,
-)
+from compiler.program.loops.loops import MAX_COUNTERS, RING, RUN, SPACE, STATEMENT, TERM, Loops
 from compiler.program.program import (
     BINDING,
     CALL,
@@ -134,6 +125,7 @@ def programs(draw: st.DrawFn, *, max_commands: int = 60) -> Program:
         commands=command_rows,
         wait_offsets=offsets,
         waits=waits,
+        loops=Loops.one_iteration(count, len(waits)),
         calls=call_rows,
         bindings=rows_of(draw, BINDING, bindings, {"place": (-1, places)}),
         units=tuple(units),
@@ -155,7 +147,7 @@ def programs(draw: st.DrawFn, *, max_commands: int = 60) -> Program:
 
 
 @st.composite
-def looped_programs(draw: st.DrawFn, *, max_commands: int = 60) -> LoopedProgram:
+def looped_programs(draw: st.DrawFn, *, max_commands: int = 60) -> Program:
     """A program whose commands loop, in shape only: counters, fields and distances mean nothing."""
     program = draw(programs(max_commands=max_commands))
     count, random = len(program.commands), np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -181,7 +173,7 @@ def looped_programs(draw: st.DrawFn, *, max_commands: int = 60) -> LoopedProgram
         **offsets,
     )
     joined = np.concatenate([np.zeros(0, dtype=np.int64), *named]).astype(np.int32)
-    return LoopedProgram(program=replace(program, wait_offsets=waits, waits=joined), loops=loops)
+    return replace(program, wait_offsets=waits, waits=joined, loops=loops)
 
 
 @st.composite
@@ -238,7 +230,7 @@ def executables(draw: st.DrawFn, *, max_commands: int = 60) -> Executable:
             if region.role is Role.WEIGHT
         )
         chip = draw(st.integers(0, 3))
-        segments.append(ChipSegment(id=f"s{number}", chip=chip, program=LoopedProgram.of(program), weights=weights))
+        segments.append(ChipSegment(id=f"s{number}", chip=chip, program=program, weights=weights))
         if draw(st.booleans()):
             segments.append(HostSegment(id="h", nodes=(draw(_nodes()),), inputs=("a",), outputs=("b", "c")))
     values = st.builds(

@@ -11,6 +11,7 @@ import numpy as np
 
 from compiler.ir.graph import MAX_AXES
 from compiler.ir.layout import strides_of
+from compiler.program.loops.loops import Loops
 from compiler.program.program import (
     BINDING,
     CALL,
@@ -209,6 +210,7 @@ class Builder:
         """The program."""
         offsets = np.zeros(len(self.waits) + 1, dtype=np.int64)
         offsets[1:] = np.cumsum([len(w) for w in self.waits])
+        waits = np.array([w for row in self.waits for w in row], dtype=np.int64)
         return Program(
             name="test",
             places=self.places,
@@ -216,7 +218,8 @@ class Builder:
             steps=(Step(group="g", nodes=("n",), tensor="t"),),
             commands=np.array(self.commands, dtype=COMMAND),
             wait_offsets=offsets,
-            waits=np.array([w for row in self.waits for w in row], dtype=np.int64),
+            waits=waits,
+            loops=Loops.one_iteration(len(self.commands), len(waits)),
             calls=np.array(self.calls, dtype=CALL),
             bindings=np.array(self.bindings, dtype=BINDING),
             units=tuple(self.units),

@@ -20,7 +20,6 @@ from compiler.options import Options
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
 from compiler.program.decode import Decoders, stored_constant
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.proof import ProvedProgram, prove
 from compiler.program.lower import handed_out
 from compiler.program.program import Level, Opcode, Program, Role
@@ -94,18 +93,18 @@ def fits(group: TiledGroup) -> bool:
 class Lowered:
     """The program of groups that run one after another, with these, and what the proof found.
 
-    What is asked of single commands is answered by the program without its loops (`program`).
+    What is asked of single commands is answered by the program command by command (`expanded`).
     """
 
     network: Network
     groups: tuple[TiledGroup, ...]
-    looped: LoopedProgram
+    program: Program
     proof: ProvedProgram
 
     @cached_property
-    def program(self) -> Program:
+    def expanded(self) -> Program:
         """The program command by command."""
-        return expanded(self.looped)
+        return expanded(self.program)
 
     @property
     def group(self) -> TiledGroup:
@@ -115,7 +114,7 @@ class Lowered:
 
     def commands(self, opcode: Opcode) -> Any:
         """The rows of the commands of one opcode."""
-        return self.program.commands[self.program.commands["opcode"] == opcode]
+        return self.expanded.commands[self.expanded.commands["opcode"] == opcode]
 
     def count(self, opcode: Opcode) -> int:
         """How many commands of one opcode there are."""
@@ -123,7 +122,7 @@ class Lowered:
 
     def levels(self, opcode: Opcode) -> Counter[tuple[Level, Level]]:
         """How many commands of one opcode go from which level to which."""
-        places = self.program.places
+        places = self.expanded.places
         return Counter((places[r["source"]].level, places[r["target"]].level) for r in self.commands(opcode))
 
     def dram_bytes(self, opcode: Opcode) -> int:
@@ -133,10 +132,10 @@ class Lowered:
 
     def loads_of(self, name: str) -> list[int]:
         """The numbers of the commands that load from one tensor's region."""
-        region = next((r for r in self.program.regions if r.name == name), None)
+        region = next((r for r in self.expanded.regions if r.name == name), None)
         if region is None:
             return []
-        rows = self.program.commands
+        rows = self.expanded.commands
         inside = (rows["source_address"] >= region.address) & (
             rows["source_address"] < region.address + region.size_bytes
         )
@@ -144,21 +143,21 @@ class Lowered:
 
     def loaded_bytes(self, name: str) -> int:
         """Bytes that LOAD reads of one tensor's region."""
-        rows = self.program.commands[self.loads_of(name)]
+        rows = self.expanded.commands[self.loads_of(name)]
         return int((rows["run_bytes"] * rows["counts"].prod(axis=1)).sum())
 
     @property
     def table_bytes(self) -> int:
         """Bytes that LOAD reads of address tables."""
-        return sum(self.loaded_bytes(region.name) for region in self.program.regions if region.role is Role.ADDRESSES)
+        return sum(self.loaded_bytes(region.name) for region in self.expanded.regions if region.role is Role.ADDRESSES)
 
     def places(self, rows: Any, side: str) -> list[tuple[Level, int]]:
         """Level and number of the place on one side (`source` or `target`) of commands."""
-        return [(self.program.places[row[side]].level, self.program.places[row[side]].number) for row in rows]
+        return [(self.expanded.places[row[side]].level, self.expanded.places[row[side]].number) for row in rows]
 
     def passed_between(self, level: Level) -> set[tuple[int, int]]:
         """Which memories of a level send which others of it something: (sender, receiver)."""
-        places, found = self.program.places, set()
+        places, found = self.expanded.places, set()
         for row in [*self.commands(Opcode.EXCHANGE), *self.commands(Opcode.BROADCAST)]:
             for target in range(row["target"], row["target"] + row["targets"]):
                 if places[row["source"]].level is level is places[target].level:
@@ -167,7 +166,7 @@ class Lowered:
 
     def engines(self, rows: Any) -> set[str]:
         """The engines that commands run on."""
-        return {self.program.queues[row["queue"]].engine for row in rows}
+        return {self.expanded.queues[row["queue"]].engine for row in rows}
 
     def boxes_by_core(self, step: int) -> dict[int, list[tuple[tuple[int, int], ...]]]:
         """The output boxes that each core makes of one op, in order, each as ranges of the output's axes."""
@@ -175,26 +174,26 @@ class Lowered:
         rank = len(self.network.facts.tensors[self.group.geometry.ops[step].output].shape)
         for row in self.commands(Opcode.COMPUTE):
             if row["step"] == step:
-                call = self.program.calls[row["call"]]
-                entry = self.program.tables[call["table"]].entries[call["entry"]]
+                call = self.expanded.calls[row["call"]]
+                entry = self.expanded.tables[call["table"]].entries[call["entry"]]
                 ranges = zip(entry["starts"].tolist(), entry["lengths"].tolist(), strict=True)
                 box = tuple((start, start + length) for start, length in ranges)[:rank]
-                found.setdefault(self.program.queues[row["queue"]].number, []).append(box)
+                found.setdefault(self.expanded.queues[row["queue"]].number, []).append(box)
         return found
 
     def moved(self) -> Counter[tuple[int, int]]:
         """By opcode and bytes how many commands there are."""
-        rows = self.program.commands
+        rows = self.expanded.commands
         sizes = rows["run_bytes"] * rows["counts"].prod(axis=1)
         return Counter(zip(rows["opcode"].tolist(), sizes.tolist(), strict=True))
 
     def entries(self) -> Any:
         """The entries of all tables, in one array."""
-        return np.concatenate([table.entries for table in self.program.tables])
+        return np.concatenate([table.entries for table in self.expanded.tables])
 
     def check_values(self, *, order: Iterable[int] | None = None) -> None:
         """Run the program, and compare every tensor that it leaves in DRAM with the reference."""
-        chip = Chip(self.program if order is not None else self.looped)
+        chip = Chip(self.expanded if order is not None else self.program)
         for region in self.program.regions:
             if region.role == "weight":
                 chip.write(region.name, self.network.constant(region.name))
@@ -258,18 +257,18 @@ def lower(
     """
     profile = profile or groups[0].profile
     steps = SegmentSteps(*segment_of(network, *groups, resident_bytes=resident_bytes, profile=profile))
-    looped = steps.lowered(listed_max)
-    return Lowered(network=network, groups=groups, looped=looped, proof=prove(looped, shared=profile.engines.shared))
+    program = steps.lowered(listed_max)
+    return Lowered(network=network, groups=groups, program=program, proof=prove(program, shared=profile.engines.shared))
 
 
 def run(network: Network, *groups: TiledGroup, resident_bytes: int = 0, profile: Profile | None = None) -> Lowered:
-    """Lower, prove, run and compare groups that run one after another: looped, which is returned, and listed.
+    """Lower, prove, run and compare groups that run one after another: in loops, which is returned, and listed.
 
     Of several groups also with all but the largest listed.
     """
     assert all(map(fits, groups)), "the plan does not fit"
     found = lower(network, *groups, resident_bytes=resident_bytes, profile=profile)
-    largest = int(np.bincount(found.program.group_numbers).max(initial=1))
+    largest = int(np.bincount(found.expanded.group_numbers).max(initial=1))
     others = [
         lower(network, *groups, resident_bytes=resident_bytes, profile=profile, listed_max=listed_max)
         for listed_max in dict.fromkeys([LISTED_MAX, *([largest - 1] if len(groups) > 1 else [])])

@@ -4,8 +4,9 @@ It shares no code with `compiler/program/loops`. It relies on `check` for whethe
 engines, calls) and for the boxes that a call needs of its operands, where these lie, and which it may overwrite. Which
 bytes these are, and those of transfers, it works out by itself. The rules:
 
-1. A command starts when all that it waits for, and the command before it in its queue, have ended. It reads all that it
-   reads before it writes. It writes no byte twice, and a call writes no byte of an operand that it may not overwrite.
+1. A command waits for earlier ones alone. It starts when these, and the command before it in its queue, have ended.
+   It reads all that it reads before it writes. It writes no byte twice, and a call writes no byte of an operand that
+   it may not overwrite.
 2. Inputs, weights and residents are there before the program runs, and are never written.
 3. Every byte that is read has been written, by a command that has ended.
 4. On the chip: whoever wrote or read a byte has ended when it is written again.
@@ -78,6 +79,12 @@ def judge(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engi
         checked = check(program, limits, shared)
     except ProgramError as error:
         return PlainProof(faults=((error.violation, error.command),))
+    offsets = program.wait_offsets.tolist()
+    if offsets != sorted(offsets) or offsets[0] != 0 or offsets[-1] != len(program.waits):
+        return PlainProof(faults=(("waits", None),))
+    for number, (begin, end) in enumerate(pairwise(offsets)):
+        if not all(0 <= wait < number for wait in program.waits[begin:end].tolist()):
+            return PlainProof(faults=(("waits", number),))
     touched = touched_by(checked)
     is_dram = [place.level == Level.DRAM for place in program.places]
     given, residents = _given(program)

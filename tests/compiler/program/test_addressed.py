@@ -71,7 +71,7 @@ def test_every_call_of_a_window_finds_its_input_through_tables(number: int) -> N
     """ADDR-5: in every kind of lowering, and with values as the reference has them."""
     network = windows()
     found = run(network, tilings(network)[number])
-    program = found.program
+    program = found.expanded
     assert set(kinds(program)) == {"Conv", "MaxPool", "AveragePool"}
     assert all(bound_tables(program)), "a call without address tables"
     # tables are shared: fewer than there are calls, each loaded and each where its cores can read it
@@ -84,7 +84,7 @@ def test_every_call_of_a_window_finds_its_input_through_tables(number: int) -> N
 
 def test_strided_windows_and_narrow_elements_are_read_through_tables_too() -> None:
     network = windows(stride=2, dilation=2)
-    program = run(network, group(network, chip(), {"H": 2}, CACHED)).program
+    program = run(network, group(network, chip(), {"H": 2}, CACHED)).expanded
     assert all(bound_tables(program))
 
 
@@ -93,14 +93,14 @@ def test_windows_of_one_tap_and_stride_one_need_none() -> None:
     x = model.input([1, 4, 6, 6], "x")
     model.output(model.conv(model.conv(x, 4, 8, kernel=1), 8, 4, kernel=1, stride=2))
     network = Network(model)
-    program = run(network, group(network, chip(), {})).program
+    program = run(network, group(network, chip(), {})).expanded
     assert [bool(tables) for tables in bound_tables(program)] == [False, True]
 
 
 def test_a_core_that_counts_by_strides_has_no_tables() -> None:
     network = pair()
     tiling = group(network, replace_addressing(chip()), {"H": 3}, CACHED)
-    program = run(network, tiling).program
+    program = run(network, tiling).expanded
     assert not program.addresses
     assert not any(bound_tables(program))
     assert not table_reads(tiling)
@@ -149,7 +149,7 @@ def refusal(program: Program) -> ProgramError:
 
 
 def test_a_table_for_other_strides_is_refused() -> None:
-    program = small().program
+    program = small().expanded
     table = program.addresses[0].table
     other = build_table(
         unit_read(Window((3, 3), (1, 1), (1, 1), (1, 1)), table.positions, (1 << 12, 4, 256, 8), table.element_bytes)
@@ -163,7 +163,7 @@ def test_a_table_for_other_strides_is_refused() -> None:
 
 def test_a_table_that_was_not_loaded_is_refused() -> None:
     found = small()
-    program = found.program
+    program = found.expanded
     name = program.regions[program.addresses[0].region].name
     (load, *_) = found.loads_of(name)
     error = refusal(changed(program, commands=(load, "opcode", int(Opcode.BARRIER))))
@@ -180,7 +180,7 @@ def test_a_table_that_was_not_loaded_is_refused() -> None:
     ],
 )
 def test_tables_that_are_not_there_or_bound_in_part_are_refused(field: str, value: int, violation: str) -> None:
-    program = small().program
+    program = small().expanded
     rows = program.bindings.copy()
     row = table_bindings(program)[0]
     if field == "operand":
@@ -191,7 +191,7 @@ def test_tables_that_are_not_there_or_bound_in_part_are_refused(field: str, valu
 
 
 def test_regions_of_tables_are_those_that_the_tables_name() -> None:
-    program = small().program
+    program = small().expanded
     assert refusal(replace(program, addresses=())).violation in ("addresses", "binding")
     twice = (*program.addresses, program.addresses[0])
     assert refusal(replace(program, addresses=twice)).violation == "addresses"
@@ -205,7 +205,7 @@ def test_an_op_without_a_window_binds_no_tables() -> None:
     x = model.input([1, 2, 6, 6], "x")
     model.output(model.node("Relu", [model.conv(x, 2, 3)]))
     network = Network(model)
-    program = lower(network, group(network, chip(), {})).program
+    program = lower(network, group(network, chip(), {})).expanded
     relu = next(i for i, kind in enumerate(kinds(program)) if kind == "Relu")
     calls, bindings = program.calls.copy(), program.bindings
     first, count = int(calls["first"][relu]), int(calls["count"][relu])
@@ -222,7 +222,7 @@ def test_an_op_without_a_window_binds_no_tables() -> None:
 def test_what_lies_where_the_table_should_is_looked_at() -> None:
     """SIM-1: a table is read from its memory; another one there is named, not followed."""
     found = small()
-    program = found.program
+    program = found.expanded
     for word in (0, 5, -1):
         chip_ = Chip(program)
         chip_.write("x", found.network.values["x"])
@@ -244,7 +244,7 @@ def test_what_lies_where_the_table_should_is_looked_at() -> None:
 
 
 def test_the_words_of_a_table_are_its_bases_and_offsets() -> None:
-    table = small().program.addresses[0].table
+    table = small().expanded.addresses[0].table
     words = words_of(table)
     # a row of 6 positions, 8 bytes apart (2 channels of float32), 6 rows; 9 taps
     assert len(words) == 36 + 9
@@ -268,4 +268,4 @@ def test_slices_of_weights_beside_large_tables_are_of_whole_channels() -> None:
     (weights,) = tiling.weights
     assert weights.table_bytes > 2048 // 2
     assert weights.slices <= 2
-    assert run(network, tiling).program.addresses
+    assert run(network, tiling).expanded.addresses

@@ -18,13 +18,9 @@ from compiler.program.encoding.records import unit_identifier, with_identifier
 from compiler.program.encoding.repeats import decode_sequence, encode_sequence
 from compiler.program.encoding.rows import Groups, decode_rows, encode_rows
 from compiler.program.encoding.sizes import (
-    program_bytes,
-    program_bytes_by_core,
-    program_bytes_by_queue,
+    bytes_by_core,
     program_sizes,
     stream_of,
-    table_bytes,
-    unit_bytes,
 )
 from compiler.program.encoding.stream import Stream, decode_entries, decode_stream, encode_entries, encode_stream
 from compiler.program.errors import ExecutableError, ProgramError
@@ -32,7 +28,7 @@ from compiler.program.executable import _internal
 from compiler.program.fields import ProgramLimits
 from compiler.program.loops.form import check_loops
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.loops import LoopedProgram, Loops
+from compiler.program.loops.loops import Loops
 from compiler.program.program import Program, Unit
 from tests.compiler.program.arbitrary import looped_programs, programs
 from tests.compiler.program.loops.groups import group_programs
@@ -41,7 +37,6 @@ from tests.compiler.program.loops.samples import sample
 from tests.compiler.program.plain import PlainReader
 from tests.compiler.program.tiled import tiled_program, tiled_table
 
-_LISTED = ("commands", "wait_offsets", "waits", "calls", "bindings")
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -209,30 +204,29 @@ def test_values_beyond_the_last_row_are_refused() -> None:
 
 @given(programs(max_commands=40) | looped_programs(max_commands=40))
 @settings(max_examples=60)
-def test_a_reader_written_from_the_document_reads_the_same(program: Program | LoopedProgram) -> None:
+def test_a_reader_written_from_the_document_reads_the_same(program: Program) -> None:
     """PROG-3, PROG-5: docs/executable.md says enough."""
-    looped, stream = LoopedProgram.of(program), stream_of(program)
-    listed, loops = looped.program, looped.loops
-    plain = PlainReader(encode_stream(stream, len(listed.queues)).data).commands(len(listed.queues))
+    stream, loops = stream_of(program), program.loops
+    plain = PlainReader(encode_stream(stream, len(program.queues)).data).commands(len(program.queues))
     for name in ("commands", "calls", "bindings"):
-        assert plain[name] == [flat(row) for row in getattr(listed, name)], name
+        assert plain[name] == [flat(row) for row in getattr(program, name)], name
     for name in ("spaces", "statements"):
         assert plain[name] == [flat(row) for row in getattr(loops, name)], name
     for name in ("runs", "terms", "rings"):
         rows = [flat(row) for row in getattr(loops, name)]
         ends = getattr(loops, f"{name[:-1]}_offsets").tolist()
         assert plain[name] == [rows[start:stop] for start, stop in pairwise(ends)], name
-    waits = list(zip(listed.waits.tolist(), loops.distances.tolist(), strict=True))
-    assert plain["waits"] == [waits[start:stop] for start, stop in pairwise(listed.wait_offsets.tolist())]
-    entries, _ = encode_entries([table.entries for table in listed.tables])
-    tables = PlainReader(entries).tables(len(listed.tables))
-    assert tables == [[flat(row) for row in table.entries] for table in listed.tables]
+    waits = list(zip(program.waits.tolist(), loops.distances.tolist(), strict=True))
+    assert plain["waits"] == [waits[start:stop] for start, stop in pairwise(program.wait_offsets.tolist())]
+    entries, _ = encode_entries([table.entries for table in program.tables])
+    tables = PlainReader(entries).tables(len(program.tables))
+    assert tables == [[flat(row) for row in table.entries] for table in program.tables]
 
 
 @given(programs() | looped_programs())
 @settings(max_examples=100)
-def test_streams_come_back(program: Program | LoopedProgram) -> None:
-    queues = len(LoopedProgram.of(program).program.queues)
+def test_streams_come_back(program: Program) -> None:
+    queues = len(program.queues)
     encoded = encode_stream(stream_of(program), queues)
     reader = cursor(encoded.data)
     assert_same_stream(decode_stream(reader, queues), stream_of(program))
@@ -240,13 +234,13 @@ def test_streams_come_back(program: Program | LoopedProgram) -> None:
 
 
 def test_loops_of_groups_come_back() -> None:
-    for looped in (sample(), *group_programs(5)):
-        queues = len(looped.program.queues)
-        encoded = encode_stream(stream_of(looped), queues)
+    for program in (sample(), *group_programs(5)):
+        queues = len(program.queues)
+        encoded = encode_stream(stream_of(program), queues)
         reader = cursor(encoded.data)
         found = decode_stream(reader, queues)
-        assert_same_stream(found, stream_of(looped))
-        check_loops(replace(looped, loops=found.loops))
+        assert_same_stream(found, stream_of(program))
+        check_loops(replace(program, loops=found.loops))
         reader.finish()
 
 
@@ -254,15 +248,14 @@ def test_loops_of_groups_come_back() -> None:
 @settings(max_examples=300)
 def test_a_damaged_stream_of_loops_is_refused_or_well_formed(data: st.DataObject) -> None:
     """API-4: whatever the bytes say, reading and checking end with an error that names what is wrong, or with loops."""
-    looped = sample()
-    queues = len(looped.program.queues)
-    damaged = bytearray(encode_stream(stream_of(looped), queues).data)
+    program = sample()
+    queues = len(program.queues)
+    damaged = bytearray(encode_stream(stream_of(program), queues).data)
     for _ in range(data.draw(st.integers(1, 3))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     try:
         found = decode_stream(cursor(bytes(damaged)), queues)
-        listed = replace(looped.program, **{name: getattr(found, name) for name in _LISTED})
-        changed = LoopedProgram(program=listed, loops=found.loops)
+        changed = replace(program, **{field.name: getattr(found, field.name) for field in fields(Stream)})
         check_program(changed, _internal)
         check_loops(changed, ProgramLimits(looped_commands=1000))
     except (ExecutableError, LimitError, InternalError, ProgramError):
@@ -277,46 +270,47 @@ def test_the_stream_of_a_tiled_program_comes_back_at_three_bytes_a_command() -> 
     assert_same_stream(decode_stream(reader, len(program.queues)), stream_of(program))
     assert len(encoded.data) < 4.5 * len(program.commands)
     longer = tiled_program(cores=4, layers=3, rows=24, columns=9)
-    assert program_bytes(longer) < 2.5 * len(longer.commands)
+    assert program_sizes(longer).program_bytes < 2.5 * len(longer.commands)
 
 
 def test_the_bytes_of_a_program_are_told_by_queue_and_by_core() -> None:
     """PROF-2: limits are per executable and per core."""
     program = tiled_program(cores=3, layers=2, rows=5, columns=4)
-    by_queue = program_bytes_by_queue(program)
+    sizes = program_sizes(program)
+    by_queue = sizes.by_queue
     assert len(by_queue) == 6
     assert all(size > 20 for size in by_queue)
-    assert 0.8 * program_bytes(program) < sum(by_queue) <= program_bytes(program)
-    assert program_bytes_by_core(program) == {n: by_queue[2 * n] + by_queue[2 * n + 1] for n in range(3)}
+    assert 0.8 * sizes.program_bytes < sum(by_queue) <= sizes.program_bytes
+    assert bytes_by_core(program, sizes) == {n: by_queue[2 * n] + by_queue[2 * n + 1] for n in range(3)}
 
 
 def test_what_loops_take_does_not_depend_on_tiles() -> None:
     """PROF-2, PROG-5: program memory holds a command once, with its loops."""
-    looped = sample()
-    more = looped
+    program = sample()
+    more = program
     for name, row, field in (("spaces", 0, "extents.0"), *(("runs", row, "count") for row in (0, 2, 4))):
         more = with_number(more, name, row, field, 63)
-    sizes = program_sizes(looped)
+    sizes = program_sizes(program)
     assert program_sizes(more) == sizes
     assert sum(sizes.by_queue) < sizes.program_bytes
-    taken = {queue.engine for queue, size in zip(looped.program.queues, sizes.by_queue, strict=True) if size}
+    taken = {queue.engine for queue, size in zip(program.queues, sizes.by_queue, strict=True) if size}
     assert taken == {"gdma", "iodma", "mvdma", "core"}
-    assert table_bytes(looped) == sizes.table_bytes
 
 
 def test_what_a_core_takes_does_not_depend_on_the_other_cores() -> None:
     alone, crowd = (tiled_program(cores=cores, layers=2, rows=5, columns=4) for cores in (1, 6))
-    assert program_bytes_by_core(crowd)[0] == pytest.approx(program_bytes_by_core(alone)[0], rel=0.1)
+    one, other = (bytes_by_core(program, program_sizes(program))[0] for program in (alone, crowd))
+    assert other == pytest.approx(one, rel=0.1)
 
 
 def test_tables_and_units_have_sizes_of_their_own() -> None:
     program = tiled_program(cores=2, layers=3, rows=5, columns=4)
     sizes = program_sizes(program)
     assert len(sizes.by_table) == 3
-    assert sum(sizes.by_table) <= table_bytes(program) == sizes.table_bytes
-    assert unit_bytes(program) == sum(sizes.unit_bytes) > 64
-    assert sizes.program_bytes == program_bytes(program)
-    assert table_bytes(replace(program, tables=(*program.tables, program.tables[0]))) > sizes.table_bytes
+    assert sum(sizes.by_table) <= sizes.table_bytes
+    assert sum(sizes.unit_bytes) > 64
+    more = program_sizes(replace(program, tables=(*program.tables, program.tables[0])))
+    assert more.table_bytes > sizes.table_bytes
 
 
 def test_the_identifier_of_a_unit_is_that_of_its_definition() -> None:

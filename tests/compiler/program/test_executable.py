@@ -37,7 +37,6 @@ from compiler.program.executable import (
     write,
     write_to,
 )
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Region, Role
 from tests.compiler.program.arbitrary import executables
 from tests.compiler.program.tiled import tiled_program
@@ -83,7 +82,7 @@ def small_executable(weight: Blob | None = None, *, tiles: int = 3) -> Executabl
         inputs=(Value(name="x", tensor="x0", dtype="float32", shape=(1, 16, 21, 22)),),
         outputs=(Value(name="top values", tensor="values", dtype="float32", shape=None),),
         segments=(
-            ChipSegment(id="s0", chip=0, program=LoopedProgram.of(program), weights=(Weight(region=3, data=data),)),
+            ChipSegment(id="s0", chip=0, program=program, weights=(Weight(region=3, data=data),)),
             HostSegment(id="s1", nodes=(node,), inputs=("y1", "k"), outputs=("values",)),
         ),
         constants=(HostConstant(name="k", dtype="int64", shape=(1,), form="elements", data=Blob.of(b"\3" + bytes(7))),),

@@ -9,14 +9,14 @@ import pytest
 from compiler.compile import Compilation, compile_model
 from compiler.errors import LimitError
 from compiler.options import parse_options
-from compiler.plan import Plan
 from compiler.profile.load import profile_from_values
 from compiler.program.errors import ProgramError
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.proof import ProvedProgram, prove
+from compiler.program.program import Program
 from compiler.program.steps.assemble import GroupStatements
 from compiler.program.steps.segment import SegmentSteps
 from compiler.program.steps.waits import NoCommonOrderError
+from compiler.report.plan import Plan
 from tests.models import Model
 from tests.profiles import profile_values
 
@@ -87,9 +87,9 @@ def test_the_plan_is_told_once_and_passes_that_went_back_are_timed() -> None:
 
 def test_a_program_whose_statements_do_not_hold_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROG-4, PROG-7: what the proof refuses is lowered again, command by command."""
-    refused: list[LoopedProgram] = []
+    refused: list[Program] = []
 
-    def judged(program: LoopedProgram, **others: Any) -> ProvedProgram:
+    def judged(program: Program, **others: Any) -> ProvedProgram:
         if not refused:
             refused.append(program)
             raise ProgramError("refused on purpose", violation="dependency")
@@ -107,7 +107,7 @@ def test_a_group_without_an_order_that_all_iterations_have_is_listed(monkeypatch
         raise NoCommonOrderError("refused on purpose", group.number)
 
     monkeypatch.setattr(SegmentSteps.lowered, "__defaults__", (0,))
-    monkeypatch.setattr("compiler.program.steps.segment.levels_of", refuse)
+    monkeypatch.setattr("compiler.program.steps.segment.inside_of", refuse)
     found = compiled(2)
     (program,) = found.report.programs
     assert program.statements == program.commands

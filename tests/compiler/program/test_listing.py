@@ -12,7 +12,7 @@ from compiler.errors import RequestError
 from compiler.profile.load import builtin_profile
 from compiler.program.encoding.records import with_identifier
 from compiler.program.listing import ListingOptions, listing
-from compiler.program.loops.loops import LoopedProgram
+from compiler.program.loops.loops import Loops
 from compiler.program.program import (
     BINDING,
     CALL,
@@ -89,6 +89,7 @@ def small_program() -> Program:
         commands=np.array(commands, dtype=COMMAND),
         wait_offsets=np.array([0, 0, 1, 2, 2, 3, 5], dtype=np.int32),
         waits=np.array([0, 1, 2, 2, 3], dtype=np.int32),
+        loops=Loops.one_iteration(len(commands), 5),
         calls=np.array([(0, 0, 0, 3), (0, 1, 3, 3)], dtype=CALL),
         bindings=np.array(bindings, dtype=BINDING),
         units=(with_identifier(unit),),
@@ -117,7 +118,7 @@ def _region(
     )
 
 
-def text(program: Program | LoopedProgram, **options: object) -> str:
+def text(program: Program, **options: object) -> str:
     """The whole listing."""
     return "".join(f"{line}\n" for line in listing(program, options=ListingOptions(**options)))  # type: ignore[arg-type]
 
@@ -144,7 +145,7 @@ def test_a_listing_shows_loops(golden: Callable[[str], None]) -> None:
 
 
 def test_a_listing_shows_steps_of_runs_and_turns_of_rings() -> None:
-    looped = sample()
+    program = sample()
     for name, row, field, value in (
         ("runs", 0, "step", 2),
         ("runs", 0, "count", 3),
@@ -153,20 +154,20 @@ def test_a_listing_shows_steps_of_runs_and_turns_of_rings() -> None:
         ("rings", 0, "base", 3),
         ("rings", 0, "coefficients.0", -2),
     ):
-        looped = with_number(looped, name, row, field, value)
-    found = text(looped)
+        program = with_number(program, name, row, field, value)
+    found = text(program)
     assert (
         "for i = 0, 2..4; j = 1 of s0, stage 1; source +64 per i, +16 per j; target +32 x ((3 + -2 i + j) mod 2)"
         in found
     )
-    looped = with_number(looped, "runs", 0, "count", 2)
-    assert "for i = 0, 2; j = 1 of s0" in text(looped)
+    program = with_number(program, "runs", 0, "count", 2)
+    assert "for i = 0, 2; j = 1 of s0" in text(program)
 
 
 def test_the_summary_of_loops_counts_all_tiles() -> None:
-    looped = sample()
-    _, _, mine = text(looped, summary=True).partition("commands by opcode")
-    _, _, whole = text(expanded(looped), summary=True).partition("commands by opcode")
+    program = sample()
+    _, _, mine = text(program, summary=True).partition("commands by opcode")
+    _, _, whole = text(expanded(program), summary=True).partition("commands by opcode")
     assert mine == whole
 
 
@@ -215,13 +216,7 @@ def test_lines_are_made_when_they_are_asked_for() -> None:
 
 def test_a_program_without_commands_has_a_listing() -> None:
     program = small_program()
-    empty = replace(
-        program,
-        commands=program.commands[:0],
-        wait_offsets=program.wait_offsets[:1],
-        waits=program.waits[:0],
-        calls=program.calls[:0],
-        bindings=program.bindings[:0],
-    )
+    none = program.once(program.commands[:0], program.wait_offsets[:1], program.waits[:0])
+    empty = replace(none, calls=program.calls[:0], bindings=program.bindings[:0])
     assert numbers(empty) == []
     assert "commands by opcode: 0" in text(empty, summary=True)

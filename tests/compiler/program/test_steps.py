@@ -50,7 +50,8 @@ def _steps(body: Sequence[Step | Loop], at: At) -> Iterator[tuple[Step, At]]:
 
 def _emitted(recorder: Recorder, step: Step, at: At) -> list[Action]:
     """What one step does."""
-    step.emit(at)
+    if step.emit is not None:
+        step.emit(at)
     return recorder.taken()
 
 

@@ -212,7 +212,7 @@ def test_two_commands_on_the_same_bytes_are_ordered() -> None:
     for command in (1, 2):
         offsets = program.wait_offsets.copy()
         offsets[command + 1 :] -= 1
-        without = replace(program, waits=np.delete(program.waits, command - 1), wait_offsets=offsets)
+        without = program.once(program.commands, offsets, np.delete(program.waits, command - 1))
         error = refused(without)
         assert (error.violation, error.command) == ("dependency", command)
 

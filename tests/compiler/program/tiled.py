@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.program.encoding.records import with_identifier
+from compiler.program.loops.loops import Loops
 from compiler.program.program import (
     BINDING,
     CALL,
@@ -62,6 +63,7 @@ def tiled_program(*, cores: int, layers: int, rows: int, columns: int) -> Progra
         commands=np.array(made.commands, dtype=COMMAND),
         wait_offsets=np.cumsum([0, *counts]).astype(np.int32),
         waits=np.array([wait for waits in made.waits for wait in waits], dtype=np.int32),
+        loops=Loops.one_iteration(len(made.commands), sum(counts)),
         calls=np.array(made.calls, dtype=CALL),
         bindings=np.array(made.bindings, dtype=BINDING),
         units=(with_identifier(unit),),

@@ -62,7 +62,7 @@ class Compiled:
 
     def programs(self, dims: Mapping[str, int]) -> list[Program]:
         """The programs of its segments on chips."""
-        return [one.program.program for one in self.executable(dims).segments if isinstance(one, ChipSegment)]
+        return [one.program for one in self.executable(dims).segments if isinstance(one, ChipSegment)]
 
     def misses(self, dims: Mapping[str, int], seed: int = 1) -> list[str]:
         """What differs from the model itself at given dimensions: by the program, and by the tables alone."""

@@ -130,7 +130,7 @@ def test_guard_bytes_around_tensors_stay_as_they_are(tables: Tables, dims: dict[
     plain = instance(tables, dims)
     expected = run_executable(plain, inputs)
     for segment in segments(plain):
-        program = guarded(segment.program.program)
+        program = guarded(segment.program)
         prove(program)
         chip = Chip(program)
         memory = chip.memory(next(n for n, place in enumerate(program.places) if place.level == Level.DRAM))
@@ -155,7 +155,7 @@ def test_guard_bytes_around_tensors_stay_as_they_are(tables: Tables, dims: dict[
 @pytest.mark.parametrize("dims", DIMS)
 def test_a_store_that_is_widened_beyond_its_tensor_is_refused(dims: dict[str, int]) -> None:
     for segment in segments(instance(discarding, dims)):
-        program = guarded(segment.program.program)
+        program = guarded(segment.program)
         stores = np.flatnonzero(program.commands["opcode"] == Opcode.STORE)
         last = {}
         for region in program.regions:

@@ -45,7 +45,7 @@ def made(profile: str) -> tuple[ShapeModel, ModelSource]:
 
 def programs(model: ShapeModel, source: ModelSource, dims: dict[str, int]) -> list[Program]:
     executable = instantiate(model, dims, simple_tables(model, dims), source)
-    return [segment.program.program for segment in executable.segments if isinstance(segment, ChipSegment)]
+    return [segment.program for segment in executable.segments if isinstance(segment, ChipSegment)]
 
 
 def test_units_read_windows_by_address_tables_that_each_core_loads_once() -> None:
@@ -132,7 +132,7 @@ def test_calls_of_other_units_get_the_same_weights_together() -> None:
     mixed = replace(large, shape=(160,), units=(*large.units, *small.units), runs=runs)
     check_cover(mixed)
     executable = instantiate(shape_model, {"rows": 160}, [mixed], opened(shape_model.graph.source, source))
-    (program,) = (segment.program.program for segment in executable.segments if isinstance(segment, ChipSegment))
+    (program,) = (segment.program for segment in executable.segments if isinstance(segment, ChipSegment))
     (weight,) = (region.address for region in program.regions if region.role == "weight")
     loads = program.commands[(program.commands["opcode"] == Opcode.LOAD) & (program.commands["source"] == 0)]
     assert loads["source_address"].tolist().count(weight) == 4

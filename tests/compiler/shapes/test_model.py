@@ -97,7 +97,7 @@ def test_an_instance_is_the_same_every_time() -> None:
     source = opened(of.model.graph.source, of.source)
     first, second = (instantiate(of.model, dims, simple_tables(of.model, dims), source) for _ in range(2))
     for mine, its in zip(first.segments, second.segments, strict=True):
-        assert mine.program.program.commands.tobytes() == its.program.program.commands.tobytes()  # type: ignore[union-attr]
+        assert mine.program.commands.tobytes() == its.program.commands.tobytes()  # type: ignore[union-attr]
 
 
 def test_an_instance_of_a_package_is_that_of_the_model() -> None:

@@ -12,7 +12,6 @@ from compiler.ops.op_facts import graph_facts
 from compiler.options import parse_options
 from compiler.profile import Profile, builtin_profile
 from compiler.program.executable import ChipSegment
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.time import time_of
 from compiler.program.program import Opcode, Program, Role
 from compiler.program.timing.roofline import roofline_of
@@ -275,7 +274,7 @@ def test_no_program_of_tables_is_faster_than_its_roofline(profile: str) -> None:
     of = Compiled.of(separable_convolutions(), {"n": (1, 3), "h": (1, 20)}, PROFILES[profile], verify="none")
     for dims in corners_and({"n": (1, 3), "h": (1, 20)}, 2):
         (program,) = of.programs(dims)
-        point, _ = roofline_of(time_of(LoopedProgram.of(program), PROFILES[profile]), PROFILES[profile])
+        point, _ = roofline_of(time_of(program, PROFILES[profile]), PROFILES[profile])
         assert point.cycles >= max(point.bounds.values())
 
 
@@ -309,5 +308,5 @@ def test_a_package_says_which_chip_runs_what_and_weights_lie_as_in_the_model() -
         assert isinstance(one, ChipSegment)
         assert isinstance(other, ChipSegment)
         assert one.chip == other.chip
-        assert one.program.program.residents == other.program.program.residents
-        assert one.program.program.commands.tobytes() == other.program.program.commands.tobytes()
+        assert one.program.residents == other.program.residents
+        assert one.program.commands.tobytes() == other.program.commands.tobytes()

@@ -11,7 +11,6 @@ from compiler.ops.op_facts import graph_facts
 from compiler.profile import Profile, builtin_profile
 from compiler.program.context import Context
 from compiler.program.emitter import Held, machine_of
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.time import time_of
 from compiler.program.program import Level, Opcode, Program, Role
 from compiler.program.slots import Slot
@@ -178,7 +177,7 @@ def test_no_program_of_tables_is_faster_than_its_roofline(profile: str) -> None:
     of = Compiled.of(separable_convolutions(), {"n": (1, 3), "h": (1, 20)}, PROFILES[profile], verify="none")
     for dims in corners_and({"n": (1, 3), "h": (1, 20)}, 2):
         (program,) = of.programs(dims)
-        point, _ = roofline_of(time_of(LoopedProgram.of(program), PROFILES[profile]), PROFILES[profile])
+        point, _ = roofline_of(time_of(program, PROFILES[profile]), PROFILES[profile])
         assert point.cycles >= max(point.bounds.values())
 
 

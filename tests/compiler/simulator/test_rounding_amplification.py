@@ -12,11 +12,11 @@ from onnx import TensorProto
 
 from compiler.compile import compile_model
 from compiler.errors import InternalError
-from compiler.execution import ValuesReport
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Op
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
+from compiler.report.execution import ValuesReport
 from compiler.simulator import value_check
 from compiler.simulator.compare import compare, limits_of
 from compiler.simulator.inputs import random_inputs

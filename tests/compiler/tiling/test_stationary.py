@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from compiler.compile import Compilation, compile_model
 from compiler.ops.op_facts import GraphFacts, graph_facts
-from compiler.plan import PlanGroup
 from compiler.profile import builtin_profile
+from compiler.report.plan import PlanGroup
 from compiler.tiling.stationary import WeightTable
 from tests.compiler.partition.graphs import stationary
 from tests.models import Model

@@ -1,4 +1,4 @@
-"""Looped programs of one chip one after another: nest after nest, with waits from each nest to those before."""
+"""Programs of one chip one after another: nest after nest, with waits from each nest to those before."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from compiler.program.loops.loops import LoopedProgram, Loops
-from compiler.program.program import ParameterTable, Rows, Step, Unit
+from compiler.program.loops.loops import Loops
+from compiler.program.program import ParameterTable, Program, Rows, Step, Unit
 
 
-def appended(parts: list[LoopedProgram], waits: int, seed: int) -> LoopedProgram:
+def appended(parts: list[Program], waits: int, seed: int) -> Program:
     """All of them, group g0, g1, ... each, and so many waits at random of statements for some of a nest before."""
-    programs, loops = [part.program for part in parts], [part.loops for part in parts]
-    assert len({program.queues for program in programs}) == 1
-    counts = [len(program.commands) for program in programs]
+    loops = [part.loops for part in parts]
+    assert len({program.queues for program in parts}) == 1
+    counts = [len(program.commands) for program in parts]
     firsts = [0, *accumulate(counts)]
     commands: list[Rows] = []
     calls: list[Rows] = []
@@ -24,7 +24,7 @@ def appended(parts: list[LoopedProgram], waits: int, seed: int) -> LoopedProgram
     units: list[Unit] = []
     steps: list[Step] = []
     bindings = 0
-    for number, program in enumerate(programs):
+    for number, program in enumerate(parts):
         rows, called = program.commands.copy(), program.calls.copy()
         rows["call"] += np.where(rows["call"] >= 0, sum(len(its) for its in calls), 0)
         rows["step"] += len(steps)
@@ -43,27 +43,24 @@ def appended(parts: list[LoopedProgram], waits: int, seed: int) -> LoopedProgram
         statements[number]["space"] += sum(len(its) for its in spaces[:number])
     named: list[list[tuple[int, int]]] = []
     for first, part in zip(firsts, parts, strict=False):
-        pairs = list(zip((part.program.waits + first).tolist(), part.loops.distances.tolist(), strict=True))
-        offsets = part.program.wait_offsets
+        pairs = list(zip((part.waits + first).tolist(), part.loops.distances.tolist(), strict=True))
+        offsets = part.wait_offsets
         named += [pairs[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
     random = np.random.default_rng(seed)
     for _ in range(waits):
         later = int(random.integers(1, len(parts)))
         waiter = firsts[later] + int(random.integers(counts[later]))
         named[waiter].append((int(random.integers(firsts[later])), int(random.integers(4))))
-    program = replace(
-        programs[0],
+    return replace(
+        parts[0],
         steps=tuple(steps),
         commands=np.concatenate(commands),
         waits=np.array([statement for its in named for statement, _ in its], dtype=np.int32),
         wait_offsets=np.cumsum([0, *map(len, named)]).astype(np.int32),
         calls=np.concatenate(calls),
-        bindings=np.concatenate([program.bindings for program in programs]),
+        bindings=np.concatenate([program.bindings for program in parts]),
         units=tuple(units),
         tables=tuple(tables),
-    )
-    return LoopedProgram(
-        program=program,
         loops=Loops(
             spaces=np.concatenate(spaces),
             statements=np.concatenate(statements),

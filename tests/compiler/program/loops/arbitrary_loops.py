@@ -1,4 +1,4 @@
-"""Looped programs whose loops and waits are drawn at random: what no lowering emits, but the form allows."""
+"""Programs whose loops and waits are drawn at random: what no lowering emits, but the form allows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.program.loops.loops import MAX_COUNTERS, RING, RUN, SPACE, STATEMENT, TERM, LoopedProgram, Loops
+from compiler.program.loops.loops import MAX_COUNTERS, RING, RUN, SPACE, STATEMENT, TERM, Loops
+from compiler.program.program import Program
 
 
-def arbitrary_loops(base: LoopedProgram, seed: int, *, nests: int = 2, statements: int = 6) -> LoopedProgram:
+def arbitrary_loops(base: Program, seed: int, *, nests: int = 2, statements: int = 6) -> Program:
     """Commands of a program in `nests` nests of up to `statements` statements each, in loops of up to 96 tiles."""
     random = np.random.default_rng(seed)
 
@@ -42,7 +43,7 @@ def arbitrary_loops(base: LoopedProgram, seed: int, *, nests: int = 2, statement
             values = zip(its, strides, strict=False)
             begins.append(begin - stage + sum(first * stride for (first, _, _), stride in values))
     count = len(rows)
-    commands = base.program.commands[random.integers(len(base.program.commands), size=count)]
+    commands = base.commands[random.integers(len(base.commands), size=count)]
     named = [_waits(random, spaces, rows, begins, number) for number in range(count)]
     none = np.zeros(count + 1, dtype=np.int32)
     loops = Loops(
@@ -56,13 +57,13 @@ def arbitrary_loops(base: LoopedProgram, seed: int, *, nests: int = 2, statement
         rings=np.zeros(0, dtype=RING),
         distances=np.array([distance for its in named for _, distance in its], dtype=np.int64),
     )
-    program = replace(
-        base.program,
+    return replace(
+        base,
         commands=commands,
         waits=np.array([statement for its in named for statement, _ in its], dtype=np.int32),
         wait_offsets=np.cumsum([0, *map(len, named)]).astype(np.int32),
+        loops=loops,
     )
-    return LoopedProgram(program=program, loops=loops)
 
 
 def _waits(random: Any, spaces: list[Any], rows: list[Any], begins: list[int], number: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Looped programs by hand, and random ones: chains of element-wise ops, tile by tile through the DRAM.
+"""Programs of loops by hand, and random ones: chains of element-wise ops, tile by tile through the DRAM.
 
 Of the random ones some are safe: which waits are left out or too weak is chosen at random.
 """
@@ -22,10 +22,9 @@ from compiler.program.loops.loops import (
     STATEMENT,
     TARGET_ADDRESS,
     TERM,
-    LoopedProgram,
     Loops,
 )
-from compiler.program.program import OUTPUT, Opcode, Role
+from compiler.program.program import OUTPUT, Opcode, Program, Role
 from tests.compiler.program.builder import CORE0, CORE1, DRAM, IODMA0, IODMA1, NRAM0, NRAM1, Bound, Builder
 
 # Bytes of a row of the tensors.
@@ -66,7 +65,7 @@ class LoopBuilder:
         self.waits.append(waits)
         return len(self.statements) - 1
 
-    def build(self) -> LoopedProgram:
+    def build(self) -> Program:
         """The program."""
         waits = [sorted(its.items()) for its in self.waits]
         program = replace(
@@ -85,10 +84,10 @@ class LoopBuilder:
             rings=np.array([row for its in self.rings for row in its], dtype=RING),
             distances=np.array([distance for its in waits for _, distance in its], dtype=np.int64),
         )
-        return LoopedProgram(program=program, loops=loops)
+        return replace(program, loops=loops)
 
 
-def random_chain(seed: int) -> LoopedProgram:
+def random_chain(seed: int) -> Program:
     """Up to three ops over up to 48 rows; each loads tiles of some rows, computes and stores them."""
     random = np.random.default_rng(seed)
 

@@ -1,4 +1,4 @@
-"""Looped programs changed in one place, to see whether the proof finds what the expanded program's verifier finds."""
+"""Programs of loops changed in one place: the proof has to find what is wrong with the expanded program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.program.loops.loops import MAX_COUNTERS, TERM, LoopedProgram
+from compiler.program.loops.loops import MAX_COUNTERS, TERM
+from compiler.program.program import Program
 
 KINDS = (
     "wait dropped",
@@ -25,13 +26,13 @@ KINDS = (
 )
 
 
-def changed(looped: LoopedProgram, kind: str, random: np.random.Generator) -> LoopedProgram | None:
+def changed(program: Program, kind: str, random: np.random.Generator) -> Program | None:
     """The program with one number changed; None where it has none of the kind."""
 
     def pick(values: Any) -> Any:
         return values[int(random.integers(len(values)))]
 
-    program, loops = looped.program, looped.loops
+    loops = program.loops
     step = int(pick((-64, -16, -8, -4, -2, -1, 1, 2, 4, 8, 16, 64)))
     count = len(program.commands)
     if kind.startswith("wait"):
@@ -42,15 +43,20 @@ def changed(looped: LoopedProgram, kind: str, random: np.random.Generator) -> Lo
             owner = int(np.searchsorted(program.wait_offsets, at, side="right")) - 1
             offsets = program.wait_offsets.copy()
             offsets[owner + 1 :] -= 1
-            changed = replace(program, waits=np.delete(program.waits, at), wait_offsets=offsets)
-            return LoopedProgram(program=changed, loops=replace(loops, distances=np.delete(loops.distances, at)))
+            distances = np.delete(loops.distances, at)
+            return replace(
+                program,
+                waits=np.delete(program.waits, at),
+                wait_offsets=offsets,
+                loops=replace(loops, distances=distances),
+            )
         if kind == "wait weakened":
             distances = loops.distances.copy()
             distances[at] += abs(step) if random.random() < 0.3 else 1
-            return LoopedProgram(program=program, loops=replace(loops, distances=distances))
+            return replace(program, loops=replace(loops, distances=distances))
         waits = program.waits.copy()
         waits[at] = random.integers(count)
-        return LoopedProgram(program=replace(program, waits=waits), loops=loops)
+        return replace(program, waits=waits)
     if kind in ("address", "queue"):
         commands = program.commands.copy()
         at = int(random.integers(count))
@@ -60,27 +66,27 @@ def changed(looped: LoopedProgram, kind: str, random: np.random.Generator) -> Lo
             call = program.calls[commands["call"][at]]
             bindings = program.bindings.copy()
             bindings["address"][call["first"] + random.integers(call["count"])] += step
-            return LoopedProgram(program=replace(program, bindings=bindings), loops=loops)
+            return replace(program, bindings=bindings)
         else:
             commands[pick(("source_address", "target_address"))][at] += step
-        return LoopedProgram(program=replace(program, commands=commands), loops=loops)
+        return replace(program, commands=commands)
     if kind in ("start", "extent"):
         if not len(program.bindings):
             return None
         bindings = program.bindings.copy()
         name = "starts" if kind == "start" else pick(("lengths", "strides"))
         bindings[name][random.integers(len(bindings)), random.integers(4)] += int(pick((-4, -1, 1, 4)))
-        return LoopedProgram(program=replace(program, bindings=bindings), loops=loops)
+        return replace(program, bindings=bindings)
     if kind == "stage":
         statements = loops.statements.copy()
         statements["stage"][random.integers(count)] += int(pick((-2, -1, 1, 2)))
-        return LoopedProgram(program=program, loops=replace(loops, statements=statements))
+        return replace(program, loops=replace(loops, statements=statements))
     if kind == "run":
         if not len(loops.runs):
             return None
         runs = loops.runs.copy()
         runs[pick(("first", "step", "count"))][random.integers(len(runs))] += int(pick((-2, -1, 1, 2)))
-        return LoopedProgram(program=program, loops=replace(loops, runs=runs))
+        return replace(program, loops=replace(loops, runs=runs))
     if kind == "ring":
         if not len(loops.rings):
             return None
@@ -90,13 +96,13 @@ def changed(looped: LoopedProgram, kind: str, random: np.random.Generator) -> Lo
             rings[name][at, random.integers(max(1, int(loops.spaces["counters"].max())))] += int(pick((-1, 1, 2)))
         else:
             rings[name][at] += step if name == "size" else int(pick((-1, 1, 2)))
-        return LoopedProgram(program=program, loops=replace(loops, rings=rings))
+        return replace(program, loops=replace(loops, rings=rings))
     if kind == "term":
         if not len(loops.terms):
             return None
         terms = loops.terms.copy()
         terms["coefficient"][random.integers(len(terms))] += step
-        return LoopedProgram(program=program, loops=replace(loops, terms=terms))
+        return replace(program, loops=replace(loops, terms=terms))
     assert kind == "new term"
     at = int(random.integers(count))
     counters = int(loops.spaces["counters"][loops.statements["space"][at]])
@@ -113,4 +119,4 @@ def changed(looped: LoopedProgram, kind: str, random: np.random.Generator) -> Lo
     offsets = loops.term_offsets.copy()
     offsets[at + 1 :] += 1
     terms = np.concatenate([loops.terms[:begin], np.array(sorted(its), dtype=TERM), loops.terms[stop:]])
-    return LoopedProgram(program=program, loops=replace(loops, terms=terms, term_offsets=offsets))
+    return replace(program, loops=replace(loops, terms=terms, term_offsets=offsets))

@@ -12,36 +12,32 @@ from compiler.profile.schema import Profile
 from compiler.program.encoding.blob import Blob
 from compiler.program.encoding.records import with_identifier
 from compiler.program.executable import ChipSegment, Executable, Value, Weight
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Program, Region, Role, Rows
-from tests.compiler.program.loops.groups import LoopedGroup
+from tests.compiler.program.loops.groups import LoweredGroup
 from tests.compiler.program.loops.samples import sample
 
 
-def executable_of(
-    program: Program | LoopedProgram, profile: Profile, weights: Mapping[str, Rows] | None = None
-) -> Executable:
+def executable_of(program: Program, profile: Profile, weights: Mapping[str, Rows] | None = None) -> Executable:
     """An executable whose inputs and outputs are those of its program; `weights` by name, as elements."""
-    looped = LoopedProgram.of(program)
     # programs that tests build have units without digests
-    units = tuple(with_identifier(unit) for unit in looped.units)
-    looped = replace(looped, program=replace(looped.program, units=units))
+    units = tuple(with_identifier(unit) for unit in program.units)
+    program = replace(program, units=units)
     return Executable(
         compiler_version="0.0.0",
         profile=profile,
-        model_name="looped",
+        model_name="group",
         model_digest="11" * 32,
         options_digest="22" * 32,
-        inputs=_values(looped, Role.INPUT),
-        outputs=_values(looped, Role.OUTPUT),
+        inputs=_values(program, Role.INPUT),
+        outputs=_values(program, Role.OUTPUT),
         segments=(
             ChipSegment(
                 id="s0",
                 chip=0,
-                program=looped,
+                program=program,
                 weights=tuple(
                     Weight(region=number, data=_blob(region, (weights or {})[region.name]))
-                    for number, region in enumerate(looped.regions)
+                    for number, region in enumerate(program.regions)
                     if region.role is Role.WEIGHT
                 ),
             ),
@@ -54,14 +50,14 @@ def sample_executable() -> Executable:
     return executable_of(sample(), builtin_profile("edge4"))
 
 
-def group_executable(group: LoopedGroup) -> Executable:
+def group_executable(group: LoweredGroup) -> Executable:
     """A group with its weights."""
     regions = group.program.regions
     weights = {r.name: group.network.constant(r.name) for r in regions if r.role is Role.WEIGHT}
     return executable_of(group.program, group.profile, weights)
 
 
-def _values(program: LoopedProgram, role: Role) -> tuple[Value, ...]:
+def _values(program: Program, role: Role) -> tuple[Value, ...]:
     return tuple(
         Value(name=region.name, tensor=region.name, dtype=region.dtype, shape=region.shape)
         for region in program.regions

@@ -1,4 +1,4 @@
-"""A looped program command by command, in plain Python: what is said of loops has to hold of this."""
+"""A program command by command, in plain Python: what is said of loops has to hold of this."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.program.loops.loops import (
-    BINDING_ADDRESS,
-    BINDING_FIELDS,
-    ENTRY_START,
-    SOURCE_ADDRESS,
-    TARGET_ADDRESS,
-    LoopedProgram,
-)
+from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START, SOURCE_ADDRESS, TARGET_ADDRESS
 from compiler.program.program import BINDING, CALL, COMMAND, ENTRY, Program
 
 
@@ -30,9 +23,9 @@ class Instance(NamedTuple):
     counters: tuple[int, ...]
 
 
-def instances_of(looped: LoopedProgram) -> list[Instance]:
+def instances_of(program: Program) -> list[Instance]:
     """All commands, iteration by iteration."""
-    loops, found = looped.loops, []
+    loops, found = program.loops, []
     for number, (space_number, stage) in enumerate(loops.statements.tolist()):
         space = loops.spaces[space_number]
         count = int(space["counters"])
@@ -45,9 +38,9 @@ def instances_of(looped: LoopedProgram) -> list[Instance]:
     return sorted(found)
 
 
-def fields_at(looped: LoopedProgram, number: int, counters: tuple[int, ...]) -> dict[int, int]:
+def fields_at(program: Program, number: int, counters: tuple[int, ...]) -> dict[int, int]:
     """How much each field that changes differs from what the statement's row says."""
-    loops = looped.loops
+    loops = program.loops
     runs = loops.runs[loops.run_offsets[number] : loops.run_offsets[number + 1]].tolist()
     places = [(c - first) // step for c, (first, step, _) in zip(counters, runs, strict=True)]
     found: dict[int, int] = defaultdict(int)
@@ -62,10 +55,10 @@ def fields_at(looped: LoopedProgram, number: int, counters: tuple[int, ...]) -> 
     return found
 
 
-def expanded(looped: LoopedProgram) -> Program:
+def expanded(program: Program) -> Program:
     """The program without loops."""
-    program, loops = looped.program, looped.loops
-    order = instances_of(looped)
+    loops = program.loops
+    order = instances_of(program)
     spaces = loops.spaces["counters"][loops.statements["space"]].tolist()
     nests = loops.spaces["nest"][loops.statements["space"]].tolist()
     last: dict[int, int] = {}
@@ -83,7 +76,7 @@ def expanded(looped: LoopedProgram) -> Program:
     waits, offsets = [], [0]
     for number, its in enumerate(order):
         commands[number] = program.commands[its.statement]
-        changes = fields_at(looped, its.statement, its.counters)
+        changes = fields_at(program, its.statement, its.counters)
         commands[number]["source_address"] += changes.get(SOURCE_ADDRESS, 0)
         commands[number]["target_address"] += changes.get(TARGET_ADDRESS, 0)
         call_number = int(program.commands[its.statement]["call"])
@@ -118,12 +111,7 @@ def expanded(looped: LoopedProgram) -> Program:
     tables = tuple(
         replace(table, entries=np.array(its, dtype=ENTRY)) for table, its in zip(program.tables, entries, strict=True)
     )
-    return replace(
-        program,
-        commands=commands,
-        wait_offsets=np.array(offsets, dtype=np.int32),
-        waits=np.array(waits, dtype=np.int32),
-        calls=np.array(calls, dtype=CALL),
-        bindings=np.array(bindings, dtype=BINDING),
-        tables=tables,
+    changed = replace(
+        program, calls=np.array(calls, dtype=CALL), bindings=np.array(bindings, dtype=BINDING), tables=tables
     )
+    return changed.once(commands, np.array(offsets, dtype=np.int32), np.array(waits, dtype=np.int32))

@@ -1,8 +1,8 @@
-"""Looped programs of random groups and of MC-CNN, as they are lowered."""
+"""Programs of random groups and of MC-CNN, as they are lowered: all loop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,13 +17,13 @@ from compiler.options import parse_options
 from compiler.profile.load import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.program.decode import Decoders
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.lower import handed_out
+from compiler.program.program import Program
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.segment import SegmentSteps
 from compiler.tiling.memory import memory_of
 from compiler.tiling.placement import Placement
-from compiler.tiling.tile import HaloMode, Spread
+from compiler.tiling.tile import HaloMode, Order, Spread
 from compiler.tiling.tiled import TiledGroup
 from tests.bench.prices import pinned
 from tests.compiler.program.lowered import Network, chip, fits, group, tiling_of
@@ -35,12 +35,12 @@ LONG: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopedGroup:
-    """A group's network, its chip, and its looped program."""
+class LoweredGroup:
+    """A group's network, its chip, and its program."""
 
     network: Network
     profile: Profile
-    program: LoopedProgram
+    program: Program
 
 
 METAPROTO: Final = builtin_profile("metaproto-df")
@@ -83,9 +83,55 @@ def random_group(seed: int) -> tuple[Network, TiledGroup] | None:
     return (network, found) if fits(found) else None
 
 
-def looped_group(seed: int) -> LoopedGroup | None:
+def random_clusters(seed: int) -> tuple[Network, TiledGroup] | None:
+    """A group of one to six ops on clusters with an SRAM, depth-first or breadth-first; None where it does not fit."""
+    random = np.random.default_rng([seed, 1])
+
+    def pick(*values: Any) -> Any:
+        return values[int(random.integers(len(values)))]
+
+    model = Model(seed=seed)
+    channels, height, width = pick(1, 2, 3, 4), int(random.integers(24, 121)), int(random.integers(8, 33))
+    x = model.input([1, channels, height, width], "x")
+    for _ in range(pick(1, 2, 3)):
+        kernel, filters = pick(1, 3, 3), pick(2, 4, 8)
+        x = model.conv(x, channels, filters, kernel, pad=kernel // 2, bias=pick(True, False))
+        channels = filters
+        x = model.relu(x) if pick(True, False) else x
+    model.output(x)
+    network = Network(model, seed=seed)
+    clusters, cores, order = pick(1, 2, 4), pick(1, 2, 4), pick(Order.DEPTH_FIRST, Order.BREADTH_FIRST)
+    rows = pick(2, 4, 6)
+    tile = {"H": rows, "W": pick(width, -(-width // 2))}
+    core = {"H": pick(1, 2, rows), "W": pick(tile["W"], -(-tile["W"] // 2))} if order is Order.DEPTH_FIRST else None
+    changes: dict[str, Any] = {
+        "units": clusters,
+        "spread": Spread.SINGLE if clusters == 1 else pick(Spread.BANDS, Spread.BANDS, Spread.CHANNELS),
+        "cores": cores,
+        "core_spread": Spread.SINGLE if cores == 1 else pick(Spread.BANDS, Spread.CHANNELS),
+        "order": order,
+        "double_buffered": pick(True, True, False),
+        "weights_in_sram": pick(True, False),
+    }
+    mode = pick(HaloMode.RECOMPUTE, HaloMode.CACHED, HaloMode.CACHED, HaloMode.EXCHANGE)
+    profile = chip(
+        cores=cores,
+        clusters=clusters,
+        sram=pick(1 << 15, 1 << 18),
+        sram_weights=pick(0, 0, 1 << 13),
+        nram=pick(1 << 12, 1 << 14),
+        wram=pick(0, 1 << 11),
+        bus=pick(True, False),
+    )
+    found = group(network, profile, tile, mode, core, **changes)
+    return (network, found) if fits(found) else None
+
+
+def lowered_group(
+    seed: int, made_by: Callable[[int], tuple[Network, TiledGroup] | None] = random_group
+) -> LoweredGroup | None:
     """A random group's looped program; None where the group does not fit or is not lowered."""
-    made = random_group(seed)
+    made = made_by(seed)
     if made is None:
         return None
     network, its = made
@@ -97,26 +143,26 @@ def looped_group(seed: int) -> LoopedGroup | None:
     except LimitError:
         return None
     program = steps.lowered(listed_max=0)
-    return LoopedGroup(network=network, profile=its.profile, program=program)
+    return LoweredGroup(network=network, profile=its.profile, program=program)
 
 
-def looped_groups(count: int, first: int = 0) -> Iterator[LoopedGroup]:
+def lowered_groups(count: int, first: int = 0) -> Iterator[LoweredGroup]:
     """So many random groups that fit."""
     seed = first
     while count:
-        found = looped_group(seed)
+        found = lowered_group(seed)
         seed += 1
         if found is not None:
             yield found
             count -= 1
 
 
-def group_programs(count: int, first: int = 0) -> Iterator[LoopedProgram]:
-    """The looped programs of so many random groups."""
-    return (found.program for found in looped_groups(count, first))
+def group_programs(count: int, first: int = 0) -> Iterator[Program]:
+    """The programs of so many random groups."""
+    return (found.program for found in lowered_groups(count, first))
 
 
-def mc_cnn(width: int, height: int, tile: Mapping[str, int]) -> tuple[LoopedProgram, Profile]:
+def mc_cnn(width: int, height: int, tile: Mapping[str, int]) -> tuple[Program, Profile]:
     """MC-CNN (N-6) with a last map of these extents on metaproto-df, as one group under a pinned tile."""
     return pinned_group(chain("mc_cnn", 1, ((64, 3),) * 4, height, width), tile).lowered(listed_max=0), METAPROTO
 

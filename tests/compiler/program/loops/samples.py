@@ -1,4 +1,4 @@
-"""A small looped program by hand: two nests, double buffers, stages, a last tile that is smaller."""
+"""A small program of loops by hand: two nests, double buffers, stages, a last tile that is smaller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from compiler.program.loops.loops import (
     STATEMENT,
     TARGET_ADDRESS,
     TERM,
-    LoopedProgram,
     Loops,
 )
 from compiler.program.program import OUTPUT, Opcode, Program, Role, Rows, Step
@@ -62,8 +61,8 @@ class LoopBuilder:
             self.parts[name].append(list(rows))
         self.waits.append(waits)
 
-    def build(self, program: Program) -> LoopedProgram:
-        """The looped program of commands without waits."""
+    def build(self, program: Program) -> Program:
+        """The program of commands without waits or loops, with these."""
         lists: dict[str, Rows] = {}
         for name, dtype in (("runs", RUN), ("terms", TERM), ("rings", RING)):
             parts = self.parts[name]
@@ -77,14 +76,14 @@ class LoopBuilder:
         )
         named = np.array([number for its in self.waits for number, _ in its], dtype=np.int32)
         offsets = np.cumsum([0, *map(len, self.waits)]).astype(np.int32)
-        return LoopedProgram(program=replace(program, waits=named, wait_offsets=offsets), loops=loops)
+        return replace(program, waits=named, wait_offsets=offsets, loops=loops)
 
 
 def _in_core(address: int, box: Box) -> Bound:
     return Bound(place=NRAM0, address=address, box=box)
 
 
-def sample() -> LoopedProgram:
+def sample() -> Program:
     """Two ReLUs one after another: tiles of 2 x 4 of 12 x 8 in double buffers; then bands of 5, 5 and 2 rows.
 
     Load, call and store of a tile are in iterations t - 1, t and t + 1.

@@ -14,18 +14,17 @@ from compiler.program.encoding.stream import encode_stream
 from compiler.program.errors import ExecutableError, ProgramError
 from compiler.program.executable import ChipSegment, Executable, read
 from compiler.program.listing import listing
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.proof import prove
-from compiler.program.program import Role
+from compiler.program.program import Program, Role
 from compiler.simulator.run import run_executable
 from tests.compiler.program.loops.executables import executable_of, group_executable, sample_executable
 from tests.compiler.program.loops.expander import expanded
-from tests.compiler.program.loops.groups import LoopedGroup, looped_groups, mc_cnn
+from tests.compiler.program.loops.groups import LoweredGroup, lowered_groups, mc_cnn
 from tests.compiler.program.loops.mutants import mutants, with_number
 from tests.compiler.program.test_executable import file_of, resealed, same
 
 
-def program_of(executable: Executable) -> LoopedProgram:
+def program_of(executable: Executable) -> Program:
     """The program of an executable of one segment."""
     (segment,) = executable.segments
     assert isinstance(segment, ChipSegment)
@@ -35,14 +34,14 @@ def program_of(executable: Executable) -> LoopedProgram:
 SAMPLE = program_of(sample_executable())
 
 
-def with_program(executable: Executable, program: LoopedProgram) -> Executable:
+def with_program(executable: Executable, program: Program) -> Executable:
     """The executable with another program."""
     (segment,) = executable.segments
     assert isinstance(segment, ChipSegment)
     return replace(executable, segments=(replace(segment, program=program),))
 
 
-def assert_comes_back(executable: Executable) -> LoopedProgram:
+def assert_comes_back(executable: Executable) -> Program:
     """Written, read and written again it is the same; the proof takes what was read. Its program."""
     data = file_of(executable)
     found = read(data)
@@ -61,7 +60,7 @@ def test_a_program_that_loops_comes_back_through_a_file() -> None:
 
 
 def test_groups_that_loop_come_back_and_compute_what_they_did() -> None:
-    for group in looped_groups(4):
+    for group in lowered_groups(4):
         executable = group_executable(group)
         assert_comes_back(executable)
         assert_values(group, read(file_of(executable)))
@@ -69,13 +68,13 @@ def test_groups_that_loop_come_back_and_compute_what_they_did() -> None:
 
 @pytest.mark.slow
 def test_many_groups_that_loop_come_back_and_compute_what_they_did() -> None:
-    for group in looped_groups(30, first=200):
+    for group in lowered_groups(30, first=200):
         executable = group_executable(group)
         assert_comes_back(executable)
         assert_values(group, read(file_of(executable)))
 
 
-def assert_values(group: LoopedGroup, executable: Executable) -> None:
+def assert_values(group: LoweredGroup, executable: Executable) -> None:
     """It gives what the program without loops gives, to the bit."""
     inputs = {value.name: group.network.values[value.name] for value in executable.inputs}
     weights = {r.name: group.network.constant(r.name) for r in group.program.regions if r.role is Role.WEIGHT}
@@ -120,7 +119,7 @@ def test_loops_that_are_not_well_formed_are_not_written_and_not_read() -> None:
 
 @given(mutants(SAMPLE))
 @settings(max_examples=100)
-def test_a_changed_program_is_not_written_or_comes_back_as_it_is(changed: LoopedProgram) -> None:
+def test_a_changed_program_is_not_written_or_comes_back_as_it_is(changed: Program) -> None:
     executable = with_program(sample_executable(), changed)
     try:
         data = file_of(executable)

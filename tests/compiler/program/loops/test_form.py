@@ -13,7 +13,8 @@ from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
 from compiler.program.loops.form import check_loops
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START, LoopedProgram
+from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START
+from compiler.program.program import Program
 from tests.compiler.program.loops.expander import expanded, instances_of
 from tests.compiler.program.loops.mutants import mutants, with_number
 from tests.compiler.program.loops.samples import sample
@@ -25,7 +26,7 @@ LIMITS = ProgramLimits(looped_commands=2000)
 
 def test_loops_that_are_well_formed_are_accepted() -> None:
     check_loops(SAMPLE)
-    check_loops(LoopedProgram.of(tiled_program(cores=2, layers=2, rows=3, columns=3)))
+    check_loops(tiled_program(cores=2, layers=2, rows=3, columns=3))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_loops_that_make_too_many_commands_are_refused() -> None:
 
 @given(mutants(SAMPLE))
 @settings(max_examples=400)
-def test_changed_loops_are_refused_or_can_be_expanded(changed: LoopedProgram) -> None:
+def test_changed_loops_are_refused_or_can_be_expanded(changed: Program) -> None:
     try:
         check_loops(changed, LIMITS)
     except ProgramError:

@@ -12,7 +12,6 @@ from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
 from compiler.program.loops.form import check_loops
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.loops.proof import prove
 from compiler.program.program import Program
 from tests.compiler.program.loops.expander import expanded, instances_of
@@ -24,9 +23,9 @@ from tests.compiler.program.tiled import tiled_program
 SAMPLE = sample()
 
 
-def assert_windows(looped: LoopedProgram, most: int) -> None:
+def assert_windows(program: Program, most: int) -> None:
     """Windows hold the commands of the expanded program, in its order."""
-    whole, order, instances = expanded(looped), instances_of(looped), Instances(looped)
+    whole, order, instances = expanded(program), instances_of(program), Instances(program)
     at = 0
     for window in instances.windows(most):
         assert window.first == at
@@ -39,7 +38,7 @@ def assert_windows(looped: LoopedProgram, most: int) -> None:
         assert [tuple(row[: len(one.counters)]) for row, one in zip(counters, its, strict=True)] == [
             one.counters for one in its
         ]
-        assert_rows(instances.program(window), whole, at)
+        assert_rows(instances.expanded(window), whole, at)
         at += len(window)
     assert at == len(order) == instances.total
 
@@ -74,24 +73,24 @@ def test_the_sample_is_safe() -> None:
 
 @pytest.mark.parametrize("most", [7, 1 << 20])
 def test_a_program_without_loops_is_its_own_window(most: int) -> None:
-    assert_windows(LoopedProgram.of(tiled_program(cores=2, layers=2, rows=3, columns=3)), most)
+    assert_windows(tiled_program(cores=2, layers=2, rows=3, columns=3), most)
 
 
 @pytest.mark.parametrize("most", [50, 1 << 20])
 def test_windows_of_groups_are_the_expanded_program(most: int) -> None:
-    for looped in group_programs(6):
-        assert_windows(looped, most)
+    for program in group_programs(6):
+        assert_windows(program, most)
 
 
 @pytest.mark.slow
 def test_windows_of_many_groups_are_the_expanded_program() -> None:
-    for looped in group_programs(100):
-        assert_windows(looped, 300)
+    for program in group_programs(100):
+        assert_windows(program, 300)
 
 
 @given(mutants(SAMPLE))
 @settings(max_examples=200)
-def test_windows_of_changed_programs_are_the_expanded_program(changed: LoopedProgram) -> None:
+def test_windows_of_changed_programs_are_the_expanded_program(changed: Program) -> None:
     try:
         check_loops(changed, ProgramLimits(looped_commands=500))
     except ProgramError:
@@ -122,13 +121,13 @@ def test_an_error_in_a_window_names_statement_and_tile() -> None:
 
 
 def test_windows_that_bind_or_change_too_much_are_refused() -> None:
-    once = LoopedProgram.of(expanded(SAMPLE))
-    for looped, message in ((SAMPLE, "change too many"), (once, "bind too much")):
-        instances = Instances(looped)
+    once = expanded(SAMPLE)
+    for program, message in ((SAMPLE, "change too many"), (once, "bind too much")):
+        instances = Instances(program)
         window = next(instances.windows(1 << 20))
-        instances.program(window, ProgramLimits(bindings=140))
+        instances.expanded(window, ProgramLimits(bindings=140))
         with pytest.raises(ProgramError, match=message):
-            instances.program(window, ProgramLimits(bindings=20))
+            instances.expanded(window, ProgramLimits(bindings=20))
 
 
 def test_windows_of_a_long_loop_stay_small_and_full() -> None:

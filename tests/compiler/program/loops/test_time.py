@@ -1,4 +1,4 @@
-"""A looped program takes the ticks of the expanded one, command by command and jumped over (SIM-2, PROG-5, PROG-6)."""
+"""A program takes the ticks of the expanded one, command by command and jumped over (SIM-2, PROG-5, PROG-6)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from compiler.fusion.fuse import FuseSegments
 from compiler.options import Options
 from compiler.profile.load import builtin_profile
 from compiler.profile.schema import Profile
-from compiler.program.loops.loops import LoopedProgram, unrolled
-from compiler.program.loops.time import Commands, LoopedTime, time_of, time_under
+from compiler.program.loops.time import Commands, ProgramTime, time_of, time_under
 from compiler.program.lower import handed_out
 from compiler.program.program import Program
 from compiler.program.segment import PlannedGroup
@@ -28,7 +27,7 @@ from compiler.program.timing.ticks import Ints
 from tests.compiler.program.loops.appended import appended
 from tests.compiler.program.loops.arbitrary_loops import arbitrary_loops
 from tests.compiler.program.loops.expander import expanded
-from tests.compiler.program.loops.groups import LONG, looped_group, mc_cnn
+from tests.compiler.program.loops.groups import LONG, lowered_group, mc_cnn
 from tests.compiler.program.timing.command_times import times_of
 from tests.models import import_graph, partition_of
 from tests.networks import NETWORKS
@@ -39,19 +38,19 @@ _SOME: Final = range(10)
 
 
 @cache
-def random_loops(seed: int) -> tuple[LoopedProgram, Profile] | None:
-    """A random group's looped program; None where the group does not fit."""
-    found = looped_group(seed)
+def random_loops(seed: int) -> tuple[Program, Profile] | None:
+    """A random group's program; None where the group does not fit."""
+    found = lowered_group(seed)
     return None if found is None else (found.program, found.profile)
 
 
-def all_random(seeds: range) -> Iterator[tuple[LoopedProgram, Profile]]:
+def all_random(seeds: range) -> Iterator[tuple[Program, Profile]]:
     """Those of many seeds."""
     return (found for seed in seeds if (found := random_loops(seed)) is not None)
 
 
-def check(program: LoopedProgram, profile: Profile) -> LoopedTime:
-    """The time of a looped program, which has to be that of the expanded one in all that is said of it."""
+def check(program: Program, profile: Profile) -> ProgramTime:
+    """The time of a program, which has to be that of the expanded one in all that is said of it."""
     plain = expanded(program)
     times, demands = times_of(plain, profile), demands_of(plain, profile)
     windows: list[Commands] = []
@@ -97,16 +96,16 @@ def test_many_random_groups_take_the_ticks_of_their_expanded_programs_and_most_l
     assert sum(time.jumped.sum() > 0 for time in long) >= 0.7 * len(long)
 
 
-def nests(seeds: range, queues: int) -> Iterator[tuple[list[LoopedProgram], Profile]]:
+def nests(seeds: range, queues: int) -> Iterator[tuple[list[Program], Profile]]:
     """Random groups of chips with so many engines, three at a time."""
-    its = [case for case in all_random(seeds) if len(case[0].program.queues) == queues]
+    its = [case for case in all_random(seeds) if len(case[0].queues) == queues]
     for first in range(0, len(its) - 2, 3):
         yield [program for program, _ in its[first : first + 3]], its[first][1]
 
 
 @pytest.mark.parametrize("waits", [0, 1, 8])
 def test_nests_one_after_another_take_the_ticks_of_their_expanded_programs(waits: int) -> None:
-    queues = {len(case[0].program.queues) for case in all_random(_SOME)}
+    queues = {len(case[0].queues) for case in all_random(_SOME)}
     loops = [
         check(appended(parts, waits, seed), profile)
         for count in sorted(queues)
@@ -118,7 +117,7 @@ def test_nests_one_after_another_take_the_ticks_of_their_expanded_programs(waits
 @pytest.mark.slow
 @pytest.mark.parametrize("waits", [0, 1, 3, 20])
 def test_many_nests_one_after_another_take_the_ticks_of_their_expanded_programs(waits: int) -> None:
-    queues = {len(case[0].program.queues) for case in all_random(_MANY)}
+    queues = {len(case[0].queues) for case in all_random(_MANY)}
     for count in sorted(queues):
         for seed, (parts, profile) in enumerate(nests(_MANY, count)):
             check(appended(parts, waits, seed), profile)
@@ -144,7 +143,7 @@ def test_groups_of_mobilenet_take_the_ticks_of_their_expanded_programs() -> None
     assert all(time.jumped[0] > 0 for time in times)
 
 
-def without_loops(case: tuple[LoopedProgram, Profile]) -> tuple[Program, Profile]:
+def without_loops(case: tuple[Program, Profile]) -> tuple[Program, Profile]:
     """The expanded program of a random group."""
     program, profile = case
     return expanded(program), profile
@@ -153,30 +152,20 @@ def without_loops(case: tuple[LoopedProgram, Profile]) -> tuple[Program, Profile
 def test_a_program_without_loops_is_one_iteration() -> None:
     for case in all_random(range(8)):
         plain, profile = without_loops(case)
-        looped_plain = LoopedProgram(program=plain, loops=unrolled(len(plain.commands), len(plain.waits)))
-        time = check(looped_plain, profile)
+        time = check(plain, profile)
         assert time.iterations.tolist() == [1]
         assert time.walked == len(plain.commands)
 
 
 @cache
-def first_group() -> tuple[LoopedProgram, Profile]:
+def first_group() -> tuple[Program, Profile]:
     """The first random group whose loop is long and is jumped over."""
     return next(case for case in all_random(_SOME) if time_of(*case).jumped.sum() > LONG)
 
 
-def stretched(program: LoopedProgram, count: int) -> LoopedProgram:
+def stretched(program: Program, count: int) -> Program:
     """One statement of a program alone, `count` times; its first counter runs."""
-    commands = program.program.commands[:1]
-    one = LoopedProgram(
-        program=replace(
-            program.program,
-            commands=commands,
-            waits=np.zeros(0, dtype=np.int32),
-            wait_offsets=np.zeros(2, dtype=np.int32),
-        ),
-        loops=unrolled(1, 0),
-    )
+    one = program.once(program.commands[:1], np.zeros(2, dtype=np.int32), np.zeros(0, dtype=np.int32))
     space = one.loops.spaces.copy()
     space["counters"], space["extents"][0, 0], space["strides"][0, 0] = 1, count, 1
     run = np.zeros(1, dtype=program.loops.runs.dtype)
@@ -192,7 +181,6 @@ def test_a_billion_iterations_are_jumped_over() -> None:
     assert many.ticks - few.ticks == (10**9 - 100) * (more.ticks - few.ticks)
     assert many.walked == few.walked
     assert many.commands == 10**9
-    assert many.bytes_by_opcode() == {op: size * 10**7 for op, size in few.bytes_by_opcode().items()}
 
 
 def test_more_iterations_than_can_be_counted_are_refused_by_name() -> None:
@@ -231,7 +219,7 @@ def test_arbitrary_loops_take_as_long_with_jumps_as_without() -> None:
     for seed in range(3000):
         base, profile = bases[seed % len(bases)]
         program = arbitrary_loops(base, seed, nests=1 + seed % 3, statements=2 + seed % 9)
-        demands = demands_of(program.program, profile)
+        demands = demands_of(program, profile)
         found, plain = time_under(program, demands), time_under(program, demands, jumps=False)
         assert found.ticks == plain.ticks
         assert np.array_equal(found.busy, plain.busy)

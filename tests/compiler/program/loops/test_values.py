@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
 from compiler.program.loops.form import check_loops
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Program, Role, Step
 from compiler.simulator import values
 from compiler.simulator.values import Chip
 from tests.compiler.program.loops.expander import expanded
-from tests.compiler.program.loops.groups import LoopedGroup, looped_groups, mc_cnn
+from tests.compiler.program.loops.groups import LoweredGroup, lowered_groups, mc_cnn
 from tests.compiler.program.loops.mutants import mutants, with_number
 from tests.compiler.program.loops.samples import sample
 
@@ -29,7 +28,7 @@ def memories(chip: Chip) -> list[bytes]:
     return [chip.memory(place).tobytes() for place in range(len(chip.program.places))]
 
 
-def ran(program: Program | LoopedProgram, given_: dict[str, Any]) -> Chip:
+def ran(program: Program, given_: dict[str, Any]) -> Chip:
     """A chip that has run with these regions."""
     chip = Chip(program)
     for name, value in given_.items():
@@ -38,9 +37,9 @@ def ran(program: Program | LoopedProgram, given_: dict[str, Any]) -> Chip:
     return chip
 
 
-def regions_of(group: LoopedGroup) -> dict[str, Any]:
+def regions_of(group: LoweredGroup) -> dict[str, Any]:
     """Inputs and weights of a group."""
-    network, regions = group.network, group.program.program.regions
+    network, regions = group.network, group.program.regions
     inputs = {region.name: network.values[region.name] for region in regions if region.role is Role.INPUT}
     return inputs | {region.name: network.constant(region.name) for region in regions if region.role is Role.WEIGHT}
 
@@ -60,14 +59,14 @@ def test_values_do_not_depend_on_windows(monkeypatch: pytest.MonkeyPatch, window
 
 
 def test_groups_have_the_values_of_their_expanded_programs() -> None:
-    for group in looped_groups(5):
+    for group in lowered_groups(5):
         given_ = regions_of(group)
         assert memories(ran(group.program, given_)) == memories(ran(expanded(group.program), given_))
 
 
 @pytest.mark.slow
 def test_many_groups_have_the_values_of_their_expanded_programs() -> None:
-    for group in looped_groups(100, first=50):
+    for group in lowered_groups(100, first=50):
         given_ = regions_of(group)
         assert memories(ran(group.program, given_)) == memories(ran(expanded(group.program), given_))
 
@@ -79,7 +78,7 @@ def test_stages_have_the_values_of_their_expanded_program() -> None:
     random = np.random.default_rng(1)
     given_ = {
         region.name: random.integers(-128, 128, region.shape).astype(region.dtype)
-        for region in program.program.regions
+        for region in program.regions
         if region.role in (Role.INPUT, Role.WEIGHT)
     }
     assert memories(ran(program, given_)) == memories(ran(expanded(program), given_))
@@ -116,7 +115,7 @@ def test_what_all_tiles_touch_is_limited(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @given(mutants(SAMPLE))
 @settings(max_examples=200)
-def test_changed_programs_are_refused_or_have_the_values_of_their_expanded_program(changed: LoopedProgram) -> None:
+def test_changed_programs_are_refused_or_have_the_values_of_their_expanded_program(changed: Program) -> None:
     limits = ProgramLimits(looped_commands=500)
     try:
         check_loops(changed, limits)

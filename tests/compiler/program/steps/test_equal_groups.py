@@ -95,16 +95,16 @@ def test_an_equal_group_does_what_it_would_do_if_it_were_lowered(
         assert any(group.original is not None for group in steps.groups)
         ours = steps.lowered()
         proof = prove(ours, shared=profile.engines.shared)
-        Lowered(network=network, groups=(), looped=ours, proof=proof).check_values()
+        Lowered(network=network, groups=(), program=ours, proof=proof).check_values()
         with monkeypatch.context() as patch:
             patch.setattr(EqualGroups, "like", lambda *_: None)
             each = SegmentSteps(*segment).lowered()
         for name in ("commands", "wait_offsets", "waits", "bindings", "calls"):
-            np.testing.assert_array_equal(getattr(ours.program, name), getattr(each.program, name), err_msg=name)
+            np.testing.assert_array_equal(getattr(ours, name), getattr(each, name), err_msg=name)
         for name in ("spaces", "statements", "runs", "terms", "rings", "distances"):
             np.testing.assert_array_equal(getattr(ours.loops, name), getattr(each.loops, name), err_msg=name)
-        assert ours.program.regions == each.program.regions
-        assert ours.program.units == each.program.units
+        assert ours.regions == each.regions
+        assert ours.units == each.units
         assert time_of(ours, profile).ticks == time_of(each, profile).ticks
 
 
@@ -125,4 +125,4 @@ def test_groups_of_two_segments_may_be_equal() -> None:
             assert all(group.original is not None for group in steps.groups)
         ours = steps.lowered()
         proof = prove(ours, shared=profile.engines.shared)
-        Lowered(network=network, groups=(), looped=ours, proof=proof).check_values()
+        Lowered(network=network, groups=(), program=ours, proof=proof).check_values()

@@ -14,6 +14,6 @@ def test_phases_that_differ_by_rounding_keep_the_order_of_their_step() -> None:
     assert early < late
     first, second, distance = (np.array([value]) for value in (0, 1, 0))
     steps, once = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.bool_)
-    turns = turns_of(steps, once, Pairs(first, second, distance, distance, distance), np.array([late, early]))
+    turns = turns_of(steps, once, Pairs(first, second, distance), np.array([late, early]))
     assert turns.stages[0] == turns.stages[1]
     assert turns.places[0] <= turns.places[1]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from compiler.program.loops.time import time_of
-from tests.compiler.program.loops.groups import mc_cnn
+from tests.compiler.program.loops.groups import mc_cnn, pinned_group
+from tests.networks import _chain as chain
 
 
 @pytest.mark.slow
@@ -13,5 +14,16 @@ def test_as_many_statements_for_a_large_map_as_for_a_small_one() -> None:
     """SCHED-2: MC-CNN (N-6), four and eight rows of tiles, three and five in a row."""
     small, profile = mc_cnn(180, 96, {"W": 60, "H": 24})
     large, _ = mc_cnn(300, 192, {"W": 60, "H": 24})
-    assert len(large.program.commands) <= 1.1 * len(small.program.commands)
+    assert len(large.commands) <= 1.1 * len(small.commands)
     assert time_of(large, profile).commands > 2 * time_of(small, profile).commands
+
+
+@pytest.mark.parametrize(("height", "is_listed"), [(48, True), (480, False)])
+def test_a_group_that_loops_hardly_shorten_is_listed(height: int, is_listed: bool) -> None:
+    """PROG-5: two rows of tiles leave 17 statements for 20 commands, twenty rows 26 for 200."""
+    steps = pinned_group(chain("few", 1, ((16, 3),) * 2, height, 60), {"W": 60, "H": 24})
+    (group,) = steps.groups
+    commands = sum(its.tiles for its in group.statements)
+    found = len(steps.lowered(listed_max=1).commands)
+    assert found == (commands if is_listed else len(group.statements))
+    assert len(steps.lowered(listed_max=0).commands) == len(group.statements) < commands

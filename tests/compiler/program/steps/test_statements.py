@@ -10,12 +10,14 @@ import pytest
 from compiler.program.steps.action import Action, Copy, Inner, Numbers, Space
 from compiler.program.steps.axis_runs import Columns, Run, runs_of
 from compiler.program.steps.cells import Cells
-from compiler.program.steps.commands import Kinds, Node, Nodes
+from compiler.program.steps.commands import Kinds, Nodes
 from compiler.program.steps.conflicts import conflicts_of, walked
 from compiler.program.steps.statements import numbers_at, statements_of
 
 LOAD, CALL = 0, 1
 TILE = 64
+# Group, step and engine.
+Node = tuple[int, int, int]
 
 
 class Pipeline:
@@ -67,7 +69,14 @@ def distances_of(groups: Sequence[Pipeline], regions: Sequence[tuple[int, int]])
     kinds = Kinds()
     commands = [walked(Cells(group), kinds) for group in groups]
     nodes = Nodes.of((number, its.steps, its.queues) for number, its in enumerate(commands))
-    return conflicts_of(nodes, commands, [group.iterations for group in groups], regions).by_nodes()
+    conflicts = conflicts_of(nodes, commands, [group.iterations for group in groups], regions)
+    names = list(zip(nodes.groups.tolist(), nodes.steps.tolist(), nodes.queues.tolist(), strict=True))
+    # what goes through the DRAM is waited for whole
+    found = {(names[one], names[other]): 0 for one, other in zip(conflicts.writers, conflicts.readers, strict=True)}
+    pairs = conflicts.pairs
+    for one, other, gap in zip(pairs.before, pairs.after, pairs.distances, strict=True):
+        found.setdefault((names[one], names[other]), int(gap))
+    return found
 
 
 @pytest.mark.parametrize("pipeline", [Pipeline(5, 6), Pipeline(4, 7, gap=32), Pipeline(3, 5, halves=4)])
@@ -97,17 +106,17 @@ def test_two_buffers_in_turn_are_a_ring_whatever_the_width(width: int) -> None:
 @pytest.mark.parametrize("buffers", [1, 2, 3])
 def test_who_reuses_a_buffer_comes_as_many_tiles_later(buffers: int) -> None:
     distances = distances_of([Pipeline(6, 8, buffers=buffers)], [])
-    load, call = Node(0, LOAD, 0), Node(0, CALL, 1)
+    load, call = (0, LOAD, 0), (0, CALL, 1)
     assert distances == {(load, call): 0, (call, load): buffers}
 
 
 def test_a_group_waits_for_the_last_tiles_of_the_one_before_that_used_its_bytes() -> None:
     distances = distances_of([Pipeline(3, 4), Pipeline(2, 2)], [])
     # the buffer of the second group's first tile was last read by the tile before the last of the first
-    assert distances[Node(0, CALL, 1), Node(1, LOAD, 0)] == 0
+    assert distances[(0, CALL, 1), (1, LOAD, 0)] == 0
     alone = distances_of([Pipeline(3, 5), Pipeline(1, 1)], [])
-    assert alone[Node(0, CALL, 1), Node(1, LOAD, 0)] == 0
-    assert distances_of([Pipeline(3, 4), Pipeline(1, 1)], [])[Node(0, CALL, 1), Node(1, LOAD, 0)] == 1
+    assert alone[(0, CALL, 1), (1, LOAD, 0)] == 0
+    assert distances_of([Pipeline(3, 4), Pipeline(1, 1)], [])[(0, CALL, 1), (1, LOAD, 0)] == 1
 
 
 def test_a_region_between_groups_is_waited_for_whole() -> None:
@@ -118,8 +127,8 @@ def test_a_region_between_groups_is_waited_for_whole() -> None:
             return [_copy(2, (1, 8 * TILE), (0, iteration * TILE), TILE)] if step == LOAD else []
 
     distances = distances_of([Storing(2, 2), Pipeline(2, 2)], [(0, 4 * TILE)])
-    assert distances[Node(0, LOAD, 2), Node(1, LOAD, 0)] == 0
-    assert (Node(0, LOAD, 2), Node(1, LOAD, 0)) not in distances_of([Storing(2, 2), Pipeline(2, 2)], [])
+    assert distances[(0, LOAD, 2), (1, LOAD, 0)] == 0
+    assert ((0, LOAD, 2), (1, LOAD, 0)) not in distances_of([Storing(2, 2), Pipeline(2, 2)], [])
 
 
 def test_runs_end_where_lengths_change_and_take_the_shortest_list() -> None:
@@ -128,26 +137,6 @@ def test_runs_end_where_lengths_change_and_take_the_shortest_list() -> None:
     assert runs_of(Columns(even=starts, same=clipped)) == [Run(0, 1, 1), Run(1, 1, 8), Run(9, 1, 1)]
     in_turn = np.array([0, 1] * 5).reshape(-1, 1)
     assert runs_of(Columns(even=starts, same=in_turn)) == [Run(0, 2, 5), Run(1, 2, 5)]
-
-
-def test_a_command_is_numbered_among_those_of_its_own_engine() -> None:
-    """SCHED-2: what another unit does for the step at some tile changes no number, and cuts no run."""
-
-    class Joined(Pipeline):
-        """At the third tile another unit has something to do before."""
-
-        def spaces(self, step: int) -> Mapping[int, Space]:
-            return {unit: super(Joined, self).spaces(step)[0] for unit in (0, 1)}
-
-        def unit_of(self, queue: int) -> int:
-            return int(queue == 2)
-
-        def at(self, step: int, iteration: int) -> Sequence[Action]:
-            its = super().at(step, iteration)
-            return [_copy(2, (1, 6 * TILE), (1, 7 * TILE), TILE), *its] if iteration == 2 and step == CALL else its
-
-    statements = statements_of(Cells(Joined(1, 8)))
-    assert [(its.queue, its.place, its.tiles) for its in statements if its.queue != 2] == [(0, 0, 8), (1, 0, 8)]
 
 
 def test_turns_of_a_loop_that_only_seem_to_be_rows_are_none() -> None:

@@ -8,8 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.profile.schema import Profile
-from compiler.program.loops.loops import LoopedProgram
-from compiler.program.loops.time import WINDOW, LoopedTime, commands_of, time_of
+from compiler.program.loops.time import WINDOW, ProgramTime, commands_of, time_of
 from compiler.program.program import Program
 from compiler.program.timing.demands import Demands
 from compiler.program.timing.observed import Observation, Observed, observe
@@ -24,7 +23,7 @@ class CommandTimes:
     waits, causes, startups: as `CommandStalls`.
     """
 
-    time: LoopedTime
+    time: ProgramTime
     profile: Profile
     issues: Ints
     begins: Ints
@@ -37,7 +36,7 @@ class CommandTimes:
     @property
     def program(self) -> Program:
         """Its statements."""
-        return self.time.looped.program
+        return self.time.program
 
     @property
     def demands(self) -> Demands:
@@ -60,9 +59,9 @@ class CommandTimes:
         return observe(self.time, self.profile)
 
 
-def times_of(program: Program | LoopedProgram, profile: Profile, window: int = WINDOW) -> CommandTimes:
+def times_of(program: Program, profile: Profile, window: int = WINDOW) -> CommandTimes:
     """The times of a program's commands, shown so many at a time."""
-    time = time_of(LoopedProgram.of(program), profile)
+    time = time_of(program, profile)
     observation = Observation(time, profile)
     parts = []
     for commands in commands_of(time, window):

@@ -1,4 +1,4 @@
-"""What is said of a looped program in time is what is said of the expanded one, whatever the window (SIM-2, PROG-6)."""
+"""What is said of a program in time is what is said of the expanded one, whatever the window (SIM-2, PROG-6)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,16 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from compiler.describe_execution import dram_bytes
 from compiler.profile.schema import Profile
 from compiler.program.executable import ChipSegment, Executable
-from compiler.program.loops.loops import (
-    BINDING_ADDRESS,
-    BINDING_FIELDS,
-    SOURCE_ADDRESS,
-    TARGET_ADDRESS,
-    LoopedProgram,
-)
+from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, SOURCE_ADDRESS, TARGET_ADDRESS
 from compiler.program.loops.time import time_of
-from compiler.program.program import OUTPUT, Opcode, Role, Step
+from compiler.program.program import OUTPUT, Opcode, Program, Role, Step
 from compiler.program.timing.energy import energy_by_level
 from compiler.program.timing.observed import observe
 from compiler.program.timing.roofline import roofline_of
 from compiler.program.timing.trace import NOTE, trace_of
+from compiler.report.programs import dram_bytes
 from tests.compiler.program.builder import (
     CORE0,
     CORE1,
@@ -43,23 +37,23 @@ from tests.compiler.program.builder import (
 from tests.compiler.program.loops.appended import appended
 from tests.compiler.program.loops.arbitrary_loops import arbitrary_loops
 from tests.compiler.program.loops.expander import expanded
-from tests.compiler.program.loops.groups import looped_group, mc_cnn
+from tests.compiler.program.loops.groups import lowered_group, mc_cnn
 from tests.compiler.program.loops.samples import LoopBuilder, sample
 from tests.compiler.program.timing.test_events import Small, chip
 from tests.compiler.program.timing.test_trace import Read
 
-Case = tuple[LoopedProgram, Profile]
+Case = tuple[Program, Profile]
 
 
 def random_groups(count: int) -> list[Case]:
-    """Looped programs of random groups."""
+    """Programs of random groups."""
     return [found for seed in range(count) if (found := random_group(seed)) is not None]
 
 
 @cache
 def random_group(seed: int) -> Case | None:
-    """A random group's looped program; None where the group does not fit."""
-    found = looped_group(seed)
+    """A random group's program; None where the group does not fit."""
+    found = lowered_group(seed)
     return None if found is None else (found.program, found.profile)
 
 
@@ -69,7 +63,7 @@ def cases() -> Iterator[Case]:
     groups = random_groups(12)
     yield from groups
     for program, profile in groups[:3]:
-        same = [one for one, its in groups if len(one.program.queues) == len(program.program.queues)]
+        same = [one for one, its in groups if len(one.queues) == len(program.queues)]
         yield appended(same[:2], 3, 1), profile
 
 
@@ -100,17 +94,17 @@ def assert_equal(one: Any, other: Any) -> None:
         assert one == (pytest.approx(other, rel=1e-12) if isinstance(other, float) else other)
 
 
-def check(program: LoopedProgram, profile: Profile) -> None:
-    """All figures of a looped program are those of the expanded one."""
-    plain = LoopedProgram.of(expanded(program))
+def check(program: Program, profile: Profile) -> None:
+    """All figures of a program are those of the expanded one."""
+    plain = expanded(program)
     times = [time_of(one, profile) for one in (program, plain)]
     for figures in (observe, energy_by_level, roofline_of):
-        of_looped, of_unrolled = (plain_values(figures(time, profile)) for time in times)
-        assert_equal(of_looped, of_unrolled)
+        of_loops, of_expanded = (plain_values(figures(time, profile)) for time in times)
+        assert_equal(of_loops, of_expanded)
     assert dram_bytes(program) == dram_bytes(plain)
 
 
-def test_a_looped_program_is_told_of_as_the_expanded_one() -> None:
+def test_a_program_of_loops_is_told_of_as_the_expanded_one() -> None:
     for program, profile in cases():
         check(program, profile)
 
@@ -121,7 +115,7 @@ def test_arbitrary_loops_are_told_of_as_their_expanded_programs() -> None:
 
 
 @pytest.mark.slow
-def test_many_looped_programs_are_told_of_as_the_expanded_ones() -> None:
+def test_many_programs_of_loops_are_told_of_as_the_expanded_ones() -> None:
     groups = random_groups(120)
     for program, profile in groups:
         check(program, profile)
@@ -138,7 +132,7 @@ def test_what_is_observed_does_not_depend_on_the_window(window: int) -> None:
         assert plain_values(observe(time, profile, window=window)) == plain_values(observe(time, profile))
 
 
-def busy_program(random: np.random.Generator) -> LoopedProgram:
+def busy_program(random: np.random.Generator) -> Program:
     """Commands of two cores that touch the same bytes without waiting for each other, some long; each a step's own."""
     small = Small()
     for number in range(120):
@@ -154,7 +148,7 @@ def busy_program(random: np.random.Generator) -> LoopedProgram:
     program = small.builder.build()
     program.commands["step"] = np.arange(len(program.commands))
     steps = tuple(Step(group="g", nodes=(), tensor=f"t{number}") for number in range(len(program.commands)))
-    return LoopedProgram.of(replace(program, steps=steps))
+    return replace(program, steps=steps)
 
 
 def test_commands_that_outlast_many_windows_are_held_and_move_as_in_one() -> None:
@@ -165,7 +159,7 @@ def test_commands_that_outlast_many_windows_are_held_and_move_as_in_one() -> Non
         assert plain_values(observe(time, profile, window=2)) == plain_values(observe(time, profile))
 
 
-def repeated(count: int) -> LoopedProgram:
+def repeated(count: int) -> Program:
     """A tile loaded, computed and stored, so many times, in two buffers."""
     builder, loops = Builder(), LoopBuilder()
     x, y = (builder.region(name, role, (64,)) for name, role in (("x", Role.INPUT), ("y", Role.OUTPUT)))
@@ -193,17 +187,17 @@ def test_memory_does_not_grow_with_what_loops_make(monkeypatch: pytest.MonkeyPat
         assert peak_of(use, many) <= 1.25 * peak_of(use, few)
 
 
-def observe_all(program: LoopedProgram) -> None:
+def observe_all(program: Program) -> None:
     """What a report says, in small windows."""
     observe(time_of(program, chip()), chip(), window=64)
 
 
-def write_trace(program: LoopedProgram) -> None:
+def write_trace(program: Program) -> None:
     """A trace, in small windows, of which no piece is kept."""
     deque(trace_of(executable_of(program, chip()), window=64), 0)
 
 
-def peak_of(use: Callable[[LoopedProgram], None], program: LoopedProgram) -> int:
+def peak_of(use: Callable[[Program], None], program: Program) -> int:
     """Bytes that are taken at most."""
     tracemalloc.start()
     use(program)
@@ -212,7 +206,7 @@ def peak_of(use: Callable[[LoopedProgram], None], program: LoopedProgram) -> int
     return found
 
 
-def executable_of(program: LoopedProgram, profile: Profile) -> Executable:
+def executable_of(program: Program, profile: Profile) -> Executable:
     """One of a single segment without inputs and outputs."""
     segment: Any = ChipSegment(id="s0", chip=0, program=cast(Any, program), weights=())
     return Executable(
@@ -228,11 +222,11 @@ def executable_of(program: LoopedProgram, profile: Profile) -> Executable:
 
 
 def test_a_trace_of_loops_names_statements_and_tiles_and_is_else_that_of_the_expanded_program() -> None:
-    looped, plain = (Read.of(b"".join(trace_of(executable_of(one, chip())))) for one in (sample(), expanded_sample()))
-    assert looped.values == plain.values
+    loops, plain = (Read.of(b"".join(trace_of(executable_of(one, chip())))) for one in (sample(), expanded_sample()))
+    assert loops.values == plain.values
     tiles = set()
     for track, slices in plain.slices.items():
-        for one, other in zip(looped.slices[track], slices, strict=True):
+        for one, other in zip(loops.slices[track], slices, strict=True):
             arguments = dict(one.arguments)
             tile = tuple(arguments.pop(name) for name in ("i", "j") if name in arguments)
             statement = arguments.pop("command", None)
@@ -245,9 +239,9 @@ def test_a_trace_of_loops_names_statements_and_tiles_and_is_else_that_of_the_exp
     assert (3, ()) in tiles
 
 
-def expanded_sample() -> LoopedProgram:
+def expanded_sample() -> Program:
     """The program by hand without loops."""
-    return LoopedProgram.of(expanded(sample()))
+    return expanded(sample())
 
 
 @pytest.mark.parametrize("limit", [0, 1, 20, 45])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from compiler.compile import compile_model
@@ -10,8 +11,9 @@ from compiler.profile import builtin_profile
 from compiler.program.accesses import Kind
 from compiler.program.checked import check
 from compiler.program.executable import ChipSegment
+from compiler.program.loops.instances import Instances
 from compiler.program.program import Level, Program, Role
-from compiler.program.timing.touches import Touches, touches_of
+from compiler.program.timing.touches import StatementTouches, Touches
 from tests.compiler.program.builder import NRAM0
 from tests.compiler.program.loops.expander import expanded
 from tests.compiler.program.timing.test_energy import parts_of_a_product
@@ -28,6 +30,12 @@ def program_of(profile: str) -> Program:
     assert compilation.executable is not None
     (segment,) = (one for one in compilation.executable.segments if isinstance(one, ChipSegment))
     return expanded(segment.program)
+
+
+def touches_of(program: Program) -> Touches:
+    """The ranges of all commands of a program without loops."""
+    commands = np.arange(len(program.commands), dtype=np.int64)
+    return StatementTouches(Instances(program)).of(commands, np.zeros((len(commands), 0), dtype=np.int64))
 
 
 def rows_of(touches: Touches, command: int) -> list[tuple[int, int, int, bool]]:

@@ -9,12 +9,12 @@ from typing import Any, Final
 import msgspec
 
 from compiler.amounts import bytes_text, count_text, cycles_text, number_text, si_text
-from compiler.boundaries import reason_text
 from compiler.errors import printable
-from compiler.explain_gap import entry_line
-from compiler.headline import BOUNDS
-from compiler.plan import GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
-from compiler.plan_rules import BoundaryDoc, RuleVerdict
+from compiler.report.boundaries import reason_text
+from compiler.report.explain_gap import entry_line
+from compiler.report.headline import BOUNDS
+from compiler.report.plan import GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
+from compiler.report.plan_rules import BoundaryDoc, RuleVerdict
 from compiler.rules import named
 
 _HOMES: Final[Mapping[str, str]] = MappingProxyType(

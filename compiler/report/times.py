@@ -7,10 +7,9 @@ from typing import Any, Final, Literal, cast
 
 import numpy as np
 
-from compiler import execution_time as doc
 from compiler.profile import Profile
 from compiler.program.executable import Executable
-from compiler.program.loops.time import LoopedTime
+from compiler.program.loops.time import ProgramTime
 from compiler.program.program import Queue, Step
 from compiler.program.timing.chips import stream_of, tasks_of
 from compiler.program.timing.occupancy import Occupancy
@@ -18,6 +17,7 @@ from compiler.program.timing.roofline import Point, roofline_of
 from compiler.program.timing.stalls import Spent
 from compiler.program.timing.ticks import TICKS_PER_CYCLE, Ints, seconds_of
 from compiler.program.timing.usage import Usage
+from compiler.report import execution_time as doc
 
 # What an engine does while it is busy.
 _BUSY: Final = (Spent.WORK, Spent.PORTS, Spent.SHARING)
@@ -65,7 +65,7 @@ def _rounded(values: Any) -> tuple[float, ...]:
     return tuple(np.round(values, _DIGITS).tolist())
 
 
-def roofline_report(time: LoopedTime, profile: Profile) -> doc.RooflineReport:
+def roofline_report(time: ProgramTime, profile: Profile) -> doc.RooflineReport:
     """Ceilings and points."""
     whole, groups = roofline_of(time, profile)
     per_s = profile.cores * profile.clock_hz

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from compiler.errors import InternalError
 from compiler.ir.box import Ints
-from compiler.picture import Plane, TilePicture, tile_picture
+from compiler.report.picture import Plane, TilePicture, tile_picture
 from compiler.tiling.placement import Placement, assign
 
 SVG = "{http://www.w3.org/2000/svg}"

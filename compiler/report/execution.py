@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from compiler.execution_time import EngineTime, HeldMemory, RooflineReport, UsageReport
+from compiler.report.execution_time import EngineTime, HeldMemory, RooflineReport, UsageReport
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):

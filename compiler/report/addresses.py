@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from compiler import plan as doc
+from compiler.report import plan as doc
 from compiler.tiling.addresses import OpTables
 
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from compiler.amounts import bytes_text, cycles_text, number_text, share_text, si_text
 from compiler.errors import printable
-from compiler.explain_gap import remedy
-from compiler.plan import GapEntryDoc, Plan
-from compiler.plan_rules import BoundaryDoc
+from compiler.report.explain_gap import remedy
+from compiler.report.plan import GapEntryDoc, Plan
+from compiler.report.plan_rules import BoundaryDoc
 from compiler.rules import named
 
 # So many tensors of a boundary are named.

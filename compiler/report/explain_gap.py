@@ -8,7 +8,7 @@ from typing import Final
 
 from compiler.amounts import bytes_text, share_text
 from compiler.errors import printable
-from compiler.plan import GapDoc, GapEntryDoc
+from compiler.report.plan import GapDoc, GapEntryDoc
 
 # A plan nearer to its floor than this says nothing of the gap.
 GAP_WORTH_WORDS: Final = 1.05

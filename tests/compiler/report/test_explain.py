@@ -11,14 +11,14 @@ import pytest
 from compiler.amounts import bytes_text, cycles_text
 from compiler.compile import Compilation, plan_model
 from compiler.errors import RequestError
-from compiler.explain import explain, group_values
-from compiler.explain_gap import gap_lines
-from compiler.explain_search import search_line
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
-from compiler.plan import GapDoc, GapEntryDoc, Plan, SearchDoc
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
+from compiler.report.explain import explain, group_values
+from compiler.report.explain_gap import gap_lines
+from compiler.report.explain_search import search_line
+from compiler.report.plan import GapDoc, GapEntryDoc, Plan, SearchDoc
 from tests.compiler.partition.graphs import limited, stationary
 from tests.models import Model
 from tests.profiles import small_profile

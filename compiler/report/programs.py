@@ -7,23 +7,12 @@ from math import isfinite
 
 import numpy as np
 
-from compiler import execution as doc
-from compiler.describe_time import (
-    core_stalls,
-    engine_times,
-    held_memories,
-    roofline_report,
-    stream_report,
-    usage_report,
-)
 from compiler.errors import InternalError
-from compiler.execution_time import StreamReport
 from compiler.fusion.groups import FusedSegment, Group
 from compiler.ops.op_facts import GraphFacts
 from compiler.profile import Profile
 from compiler.program.fields import is_call
-from compiler.program.loops.loops import LoopedProgram
-from compiler.program.loops.time import LoopedTime
+from compiler.program.loops.time import ProgramTime
 from compiler.program.loops.walk import instances_of
 from compiler.program.lower import LoweredSegment
 from compiler.program.program import Level, Program
@@ -31,6 +20,16 @@ from compiler.program.timing.energy import energy_by_level
 from compiler.program.timing.levels import gathered
 from compiler.program.timing.observed import observe
 from compiler.program.timing.ticks import Flags, Ints, seconds_of, whole_cycles
+from compiler.report import execution as doc
+from compiler.report.execution_time import StreamReport
+from compiler.report.times import (
+    core_stalls,
+    engine_times,
+    held_memories,
+    roofline_report,
+    stream_report,
+    usage_report,
+)
 from compiler.simulator.compare import Comparison
 from compiler.simulator.rounding_amplification import Judged, Verdict
 from compiler.simulator.value_check import CheckedGraph, ValueCheck
@@ -158,12 +157,12 @@ def memory_maps(
     )
 
 
-def dram_bytes(looped: LoopedProgram) -> tuple[int, int, int]:
+def dram_bytes(program: Program) -> tuple[int, int, int]:
     """What a program's commands read from and write to the DRAM, in bytes, and what they read of address tables.
 
     A multicast is read once. All commands of a statement read of one region.
     """
-    program, commands, instances = looped.program, looped.program.commands, instances_of(looped.loops)
+    commands, instances = program.commands, instances_of(program.loops)
     is_dram = np.array([place.level is Level.DRAM for place in program.places], dtype=np.bool_)
     is_move = (commands["call"] < 0) & (commands["source"] >= 0) & (commands["target"] >= 0)
     moves = commands[is_move]
@@ -191,12 +190,12 @@ def _read_tables(program: Program, addresses: Ints) -> Flags:
 
 
 def _program_report(
-    found: FusedSegment, lowered: LoweredSegment, chip: int, time: LoopedTime, profile: Profile
+    found: FusedSegment, lowered: LoweredSegment, chip: int, time: ProgramTime, profile: Profile
 ) -> doc.ProgramReport:
-    program, proof, sizes = time.looped.program, lowered.proof, lowered.sizes
+    program, proof, sizes = time.program, lowered.proof, lowered.sizes
     if proof is None or sizes is None:
         raise InternalError("a program without a proof", stage="describe", actual=found.segment.id)
-    read, written, tables = dram_bytes(time.looped)
+    read, written, tables = dram_bytes(program)
     costs = [group.choice.cost for group in found.groups]
     planned, estimated = sum(cost.dram_bytes for cost in costs), sum(cost.cycles for cost in costs)
     simulated, observed = whole_cycles(time.ticks), observe(time, profile)

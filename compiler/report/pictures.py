@@ -11,8 +11,8 @@ import numpy as np
 from compiler.fusion.groups import FusedGraph, Group
 from compiler.ir.box import Ints
 from compiler.ops.op_facts import GraphFacts, TensorFacts
-from compiler.picture import Plane, TilePicture, tile_picture
 from compiler.profile.schema import Profile
+from compiler.report.picture import Plane, TilePicture, tile_picture
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.projection import Box
@@ -71,7 +71,7 @@ def picture_of(facts: GraphFacts, profile: Profile, name: str, group: Group) -> 
 
 def _unit_word(profile: Profile, configuration: Configuration) -> str:
     """What a tile's owner is: a unit, or several that share every tile."""
-    unit = "cluster" if profile.sram is not None else "core"
+    unit = profile.units.name
     if configuration.spread in (Spread.BANDS, Spread.SINGLE):
         return unit
     return f"set of {configuration.units} {unit}s that share {configuration.spread.value}"

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from compiler.amounts import bytes_text, count_text, number_text, rate_text, share_text, si_text
-from compiler.dim_ranges import DimRangeDoc
 from compiler.errors import printable
-from compiler.execution import OutputCheck, ValuesReport
-from compiler.explain_gap import gap_lines
-from compiler.plan import DegradedDoc, NativeShare, Plan, Report, Totals
+from compiler.report.dim_ranges import DimRangeDoc
+from compiler.report.execution import OutputCheck, ValuesReport
+from compiler.report.explain_gap import gap_lines
+from compiler.report.plan import DegradedDoc, NativeShare, Plan, Report, Totals
 
 # The room that a label takes before its text.
 LABEL_WIDTH: Final = 13

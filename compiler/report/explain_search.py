@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler.amounts import count_text
-from compiler.plan import SearchDoc
+from compiler.report.plan import SearchDoc
 
 
 def search_line(segment: str, found: SearchDoc, amount: Callable[[float], str]) -> str:

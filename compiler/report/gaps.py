@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compiler import plan as doc
 from compiler.fusion.gap import Gap
+from compiler.report import plan as doc
 
 
 def gap_doc(gap: Gap) -> doc.GapDoc:

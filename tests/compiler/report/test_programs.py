@@ -11,16 +11,15 @@ import pytest
 from onnx import TensorProto
 
 from compiler.compile import Compilation, compile_model
-from compiler.describe_execution import dram_bytes, values_report
 from compiler.options import parse_options
-from compiler.plan import report_json
 from compiler.profile import Profile, builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.program.encoding.sizes import program_sizes
 from compiler.program.executable import ChipSegment
 from compiler.program.loops.instances import Instances
-from compiler.program.loops.loops import LoopedProgram
 from compiler.program.program import Level, Opcode
+from compiler.report.plan import report_json
+from compiler.report.programs import dram_bytes, values_report
 from compiler.simulator.compare import compare
 from compiler.simulator.value_check import ValueCheck
 from tests.compiler.program.loops.expander import expanded
@@ -140,7 +139,7 @@ def test_programs_are_counted_as_they_are(profile: str) -> None:
     found = compiled(network(), profile, verify="none")
     (program,) = programs_of(found)
     (report,) = found.report.programs
-    sizes, statements = program_sizes(program), program.program.commands
+    sizes, statements = program_sizes(program), program.commands
     counts = Instances(program).counts
     assert (report.statements, report.units) == (len(statements), len(program.units))
     assert (report.commands, report.calls) == (counts.sum(), counts[statements["call"] >= 0].sum())
@@ -193,18 +192,18 @@ def test_the_bytes_of_the_dram_are_those_that_commands_move() -> None:
 
 
 def test_a_multicast_is_read_once_and_written_to_each() -> None:
-    (looped,) = programs_of(compiled(network(), verify="none"))
-    program = expanded(looped)
-    read, written, tables = dram_bytes(looped)
+    (whole,) = programs_of(compiled(network(), verify="none"))
+    program = expanded(whole)
+    read, written, tables = dram_bytes(whole)
     commands = program.commands.copy()
     of_tables = [program.regions[found.region].address for found in program.addresses]
     of_data = (commands["opcode"] == Opcode.LOAD) & ~np.isin(commands["source_address"], of_tables)
     row = int(np.flatnonzero(of_data)[0])
     commands["targets"][row] = 3
-    assert dram_bytes(LoopedProgram.of(replace(program, commands=commands))) == (read, written, tables)
+    assert dram_bytes(replace(program, commands=commands)) == (read, written, tables)
     commands["counts"][row][-1] *= 2
     size = int(program.commands["run_bytes"][row] * program.commands["counts"][row].prod())
-    assert dram_bytes(LoopedProgram.of(replace(program, commands=commands))) == (read + size, written, tables)
+    assert dram_bytes(replace(program, commands=commands)) == (read + size, written, tables)
 
 
 @pytest.mark.parametrize("count", [4, 12])

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from compiler.amounts import bytes_text, count_text, cycles_text
-from compiler.boundaries import crossing_lines, objective_text
 from compiler.errors import RequestError, did_you_mean, printable
-from compiler.explain_group import explain_group, group_part, rules_line
-from compiler.explain_search import search_line
-from compiler.headline import LABEL_WIDTH, headline, title
-from compiler.plan import Plan, PlanGroup, PlanSegment, Report
+from compiler.report.boundaries import crossing_lines, objective_text
+from compiler.report.explain_group import explain_group, group_part, rules_line
+from compiler.report.explain_search import search_line
+from compiler.report.headline import LABEL_WIDTH, headline, title
+from compiler.report.plan import Plan, PlanGroup, PlanSegment, Report
 
 _NAMES_SHOWN = 6
 _CROSSINGS_SHOWN = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from compiler.execution import Part
+from compiler.report.execution import Part
 
 
 class RuleVerdict(Part, frozen=True, kw_only=True):

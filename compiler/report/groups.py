@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from compiler import plan as doc
-from compiler.describe_addresses import address_tables
 from compiler.fusion.groups import Boundary, FusedGraph, Group
 from compiler.ir.graph import Graph
 from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
-from compiler.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
+from compiler.report import plan as doc
+from compiler.report.addresses import address_tables
+from compiler.report.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
 from compiler.rules import BY_ID, LIMITED_RULES, RULES, rule_name, second_id
 from compiler.schedule import HaloName
 from compiler.tiling.figures import Check

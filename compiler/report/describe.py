@@ -10,14 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from compiler import plan as doc
 from compiler.cost.objective import Totals
 from compiler.degraded import Degradations
-from compiler.describe_execution import Execution, execution_assumptions, execution_of, memory_maps, values_report
-from compiler.describe_gap import gap_doc
-from compiler.describe_groups import Naming, group_doc, rule_uses
-from compiler.dim_ranges import DimRangeDoc
-from compiler.execution import GraphOp, LevelTraffic, MemoryMap
 from compiler.frontend.host import host_bytes
 from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
@@ -30,10 +24,16 @@ from compiler.ir.graph import HOST, Graph
 from compiler.options import DimRange, Options
 from compiler.partition.chips import Traffic
 from compiler.partition.segments import CutKind, Segment, SegmentKind
-from compiler.pictures import pictures_of
 from compiler.profile import Profile, profile_digest
 from compiler.program.executable import Executable
 from compiler.program.lower import LoweredGraph, LoweredSegment
+from compiler.report import plan as doc
+from compiler.report.dim_ranges import DimRangeDoc
+from compiler.report.execution import GraphOp, LevelTraffic, MemoryMap
+from compiler.report.gaps import gap_doc
+from compiler.report.groups import Naming, group_doc, rule_uses
+from compiler.report.pictures import pictures_of
+from compiler.report.programs import Execution, execution_assumptions, execution_of, memory_maps, values_report
 from compiler.simulator.value_check import CheckedGraph, ValueCheck
 from compiler.tiling.stationary import WeightTable
 from compiler.version import COMPILER_VERSION

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.execution import Part
+from compiler.report.execution import Part
 
 
 class DimRangeDoc(Part, frozen=True, kw_only=True):

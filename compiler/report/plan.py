@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from compiler.dim_ranges import DimRangeDoc
-from compiler.execution import GraphOp, LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
-from compiler.execution_time import StreamReport
-from compiler.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
+from compiler.report.dim_ranges import DimRangeDoc
+from compiler.report.execution import GraphOp, LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
+from compiler.report.execution_time import StreamReport
+from compiler.report.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
 from compiler.schedule import HaloName, LoopName, OrderName, PlacementName, SpreadName, WeightModeName
 
 
