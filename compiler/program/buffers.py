@@ -80,10 +80,6 @@ class Buffers:
         """The store of a tensor for an axis in a place."""
         return self._stores.get((place, name, axis))
 
-    def set_store(self, place: int, name: str, axis: str, store: Store) -> None:
-        """Enter a store that lies elsewhere than in the tensor's own buffer."""
-        self._stores[place, name, axis] = store
-
 
 def inputs_in(buffers: Buffers, place: int, level: str, sizes: Mapping[str, int], prefix: str) -> None:
     """Slots of a group's inputs: one each for the tile at work, and one each for the next where they are buffered."""

@@ -156,8 +156,9 @@ class PassingWeights(WeightBoxes):
     def _passing_rings(self, level: Level) -> dict[int, _Ring]:
         """By step the free part of the SRAM as equal places, each for all that one use needs.
 
-        A step begins where the one before it ends, so that nothing keeps its first uses waiting for those. There are
-        as many places as make two rounds come back to the first one, for loops know periods of two rounds.
+        A step begins where the one before it ends, so that nothing keeps its first uses waiting for those. The
+        number of places divides the uses of two rounds, so that a use has the same place in every second round:
+        statements have one address, or two in turn.
         """
         if self._rings is None:
             space, cores = self.lowering.twins(level), self.lowering.units * self.lowering.configuration.cores

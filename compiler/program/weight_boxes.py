@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -85,16 +84,6 @@ class WeightBoxes:
         parts = ceil_div(length, count)
         size = ceil_div(length, parts)
         return [(low, min(channels[1], low + size)) for low in range(channels[0], channels[1], size)]
-
-    def take_turns(self, steps: Sequence[int]) -> bool:
-        """True if the weights of some of these ops lie in each other's place in a core."""
-        found = sorted(
-            (slot.address, slot.address + slot.size_bytes)
-            for step in steps
-            for slot in self._slots[step, 0, 0]
-            if self._constants[step]
-        )
-        return any(after[0] < before[1] for before, after in pairwise(found))
 
     def _shape(self, operand: Operand) -> tuple[int, ...]:
         return self.context.shape(operand.tensor)

@@ -89,9 +89,10 @@ def inside_of(group: GroupStatements, conflicts: Conflicts) -> Inside:
 
 
 def _spread_over(slots: Ints, slot_of: Ints, pairs: Pairs) -> Pairs:
-    """Pairs of slots as pairs of the numbers of statements in them, of which at least one was not walked through whole.
+    """Pairs of slots as pairs of numbers of `Inside.slot_of`.
 
-    By statement `slots` and `Inside.slot_of`. What was not seen may meet whatever is in the other slot.
+    A pair of two statements that were both walked through whole is left out: what they meet is known. Any other one may
+    meet whatever is in the other slot. `slots`: by statement.
     """
     # the numbers in each slot stand together
     members = np.unique(np.stack([slots, slot_of]), axis=1)

@@ -130,7 +130,7 @@ def random_clusters(seed: int) -> tuple[Network, TiledGroup] | None:
 def lowered_group(
     seed: int, made_by: Callable[[int], tuple[Network, TiledGroup] | None] = random_group
 ) -> LoweredGroup | None:
-    """A random group's looped program; None where the group does not fit or is not lowered."""
+    """A random group's program; None where the group does not fit or is not lowered."""
     made = made_by(seed)
     if made is None:
         return None
