@@ -10,6 +10,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 WORKERS ?= 2
 # tests run side by side, a process per core
 export OPENBLAS_NUM_THREADS = 1
+# they start hundreds of processes: each would compile every module anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo serve test test-sample test-all backend api-fuzz check format bench chaos stack page page-images export-models zoo openapi changelog lock clean
 .DEFAULT_GOAL := help

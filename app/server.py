@@ -9,15 +9,7 @@ import socket
 import sys
 from functools import partial
 
-import uvicorn
-
-from app import stopping
-from app.bounded_protocol import BACKLOG, BoundedProtocol, connections
-from app.decoded_types import prepare_decoded_types
-from app.logs import configure_logging
-from app.main import create_app
-from app.private_files import UMASK, close_to_others
-from app.settings import Settings
+from compiler.garbage import collection_paused
 
 # Seconds after which a computing thread lets another thread run. An answer's thread waits for Redis several times, and
 # each time for the relay's thread: with Python's default of 5 ms, this would be most of the response time.
@@ -30,12 +22,24 @@ def main() -> None:
     parser.add_argument("--listen-fd", type=int, help="an inherited listening socket")
     arguments = parser.parse_args()
     sys.setswitchinterval(_TURN_S)
-    settings = Settings()
-    configure_logging(settings.log_level, "api")
-    os.umask(UMASK)
-    close_to_others(settings.data_dir)
-    app = create_app(settings)
-    prepare_decoded_types()
+    # what the imports make stays: looking for garbage among it takes a fifth of the start
+    with collection_paused():
+        import uvicorn
+
+        from app import stopping
+        from app.bounded_protocol import BACKLOG, BoundedProtocol, connections
+        from app.decoded_types import prepare_decoded_types
+        from app.logs import configure_logging
+        from app.main import create_app
+        from app.private_files import UMASK, close_to_others
+        from app.settings import Settings
+
+        settings = Settings()
+        configure_logging(settings.log_level, "api")
+        os.umask(UMASK)
+        close_to_others(settings.data_dir)
+        app = create_app(settings)
+        prepare_decoded_types()
     config = uvicorn.Config(
         app,
         host=settings.host,

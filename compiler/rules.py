@@ -1,7 +1,7 @@
 """Every fusion rule and memory check by name: what it says, where it applies, its default, what a failure does.
 
 This is the one place for names, defaults and units: options, messages, plans and docs/rules.md take them from here.
-The checks themselves are functions in `fusion/rules/` and in `tiling/` (`figures.py`, `commands.py`, `memory.py`).
+The checks themselves are functions in `fusion/rules/` and in `tiling/` (`figures.py`, `lowerable.py`, `memory.py`).
 """
 
 from __future__ import annotations
@@ -335,16 +335,6 @@ RULES: Final[tuple[Rule, ...]] = (
             ("nram-weights", "the weight part of the core's memory"),
             ("wram", "the core's weight memory"),
         )
-    ),
-    Rule(
-        id="PROG-1:commands",
-        name="program is short enough",
-        kind="program",
-        says="the group's program has no more commands than is sensible, or than the profile allows",
-        where="every group that is not pinned; a single op may exceed it if no other tiling fits",
-        fails=_DROPPED,
-        source=_OWN,
-        unit="commands",
     ),
     Rule(
         id="PROG-1:sums",

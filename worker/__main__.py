@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+
+from compiler.garbage import collection_paused
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -22,15 +25,17 @@ def main() -> None:
         os.environ.setdefault(name, "1")
 
     # Loaded once here and shared by every child: the compiler and its machine code. Neither starts a thread.
-    import compiler.kernels  # noqa: F401
-    import worker.optimise
-    import worker.task  # noqa: F401
-    from app.jobs.identity import QUEUE_KINDS, Identity
-    from app.logs import configure_logging
-    from app.private_files import UMASK, close_to_others
-    from app.settings import Settings
-    from compiler.version import COMPILER_VERSION
-    from worker.app import Worker
+    with collection_paused():
+        import compiler.kernels  # noqa: F401
+        import worker.optimise
+        import worker.task  # noqa: F401
+        from app.jobs.identity import QUEUE_KINDS, Identity
+        from app.logs import configure_logging
+        from app.private_files import UMASK, close_to_others
+        from app.settings import Settings
+        from compiler.version import COMPILER_VERSION
+        from worker.app import Worker
+    gc.freeze()  # loaded modules stay; children share their pages as long as no search for garbage writes to them
 
     settings = Settings()
     configure_logging(settings.log_level, "worker")

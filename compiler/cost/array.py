@@ -17,6 +17,7 @@ from math import ceil
 
 from compiler.cost.levels import LevelBytes
 from compiler.errors import ModelError
+from compiler.ops.base import MatrixShape
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Array, Memory, Profile
 from compiler.units import ceil_div
@@ -36,12 +37,14 @@ class CoreWork:
 
     steps: array steps of output positions, Σ over tiles of ⌈columns / ox⌉ · ⌈rows / oy⌉ · other positions.
     positions: output positions. channels: output channels that this core makes of each. pieces: separate executions.
+    sums: in how many parts, one after another, what is summed over is multiplied.
     """
 
     steps: int
     positions: int
     channels: int
     pieces: int
+    sums: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,25 @@ def spatial_lanes(ops: Iterable[OpFacts], profile: Profile) -> dict[str, int]:
             if lanes > 1:
                 found[axis] = max(lanes, found.get(axis, 1))
     return found
+
+
+def array_passes(op: OpFacts, channels: int, profile: Profile) -> int:
+    """How often the array goes over the same positions for so many output channels; 0 for what it does not make."""
+    if op.matrix is None or op.dtype not in profile.matrix.arrays:
+        return 0
+    groups, per_group = _by_groups(op.matrix, channels)
+    return groups * ceil_div(per_group, array_of(op, profile).k)
+
+
+def _by_groups(shape: MatrixShape, channels: int) -> tuple[int, int]:
+    """Groups of a product that so many output channels are of, and the channels of one."""
+    groups = min(shape.groups, ceil_div(channels, shape.out_channels))
+    return groups, min(shape.out_channels, ceil_div(channels, groups))
+
+
+def depth_passes(shape: MatrixShape, sums: int, lanes: int) -> int:
+    """How often an array of so many lanes over input channels goes over a sum that is made in parts, all taps."""
+    return sums * ceil_div(ceil_div(shape.in_channels, sums), lanes) * shape.taps
 
 
 def core_use(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Profile) -> CoreUse:
@@ -253,13 +275,11 @@ def _matrix_uses(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Prof
     shape, array = op.matrix, array_of(op, profile)
     if shape is None:
         return ()
-    groups = min(shape.groups, ceil_div(work.channels, shape.out_channels))
-    per_group = min(shape.out_channels, ceil_div(work.channels, groups))
-    k_steps = groups * ceil_div(per_group, array.k)
-    c_steps = ceil_div(shape.in_channels, array.c) * shape.taps
+    per_group, k_steps = _by_groups(shape, work.channels)[1], array_passes(op, work.channels, profile)
+    c_steps = depth_passes(shape, work.sums, array.c)
     cycles = work.steps * k_steps * c_steps
     depth = shape.in_channels * shape.taps
-    buffers, sums = profile.matrix.buffers, profile.partial_sum_bytes
+    buffers, sum_bytes = profile.matrix.buffers, profile.partial_sum_bytes
     memory_w = profile.wram or profile.nram
     # bytes that one step takes from each memory, in whole accesses
     step_w = min(per_group, array.k) * min(shape.in_channels, array.c) * sizes.weight
@@ -269,23 +289,23 @@ def _matrix_uses(op: OpFacts, work: CoreWork, sizes: ElementSizes, profile: Prof
     every_weight = work.channels * depth * sizes.weight
     results = work.positions * work.channels
     operands = ceil(work.positions * depth * k_steps * sizes.input)
-    products_per_sum = ceil_div(shape.in_channels, array.c) * shape.taps
-    lanes_o = array.k * array.ox * array.oy * sums
+    lanes_o = array.k * array.ox * array.oy * sum_bytes
     held_positions = max(1, buffers.output.capacity_bytes // lanes_o) if buffers.output is not None else 1
     lanes_w = array.k * array.c * sizes.weight
     held_weights = max(1, buffers.weight.capacity_bytes // lanes_w) if buffers.weight is not None else 1
     from_nram, from_buffer = _inputs(op, operands, sizes, profile)
-    register_o = results * products_per_sum * sums
+    register_o = results * c_steps * sum_bytes
     uses = []
     for dataflow in (Dataflow.OUTPUT_STATIONARY, Dataflow.WEIGHT_STATIONARY):
         if dataflow is Dataflow.OUTPUT_STATIONARY:
-            loads, passes = max(work.pieces, ceil(work.steps / held_positions)), 1
+            loads, passes = max(work.pieces, ceil(work.steps / held_positions)), work.sums
         else:
-            loads, passes = work.pieces, ceil_div(c_steps, held_weights)
+            loads, passes = work.pieces, work.sums * ceil_div(c_steps // work.sums, held_weights)
         weight_bytes = ceil(every_weight * loads * grain_w)
         # a buffer of several weights per lane gives each to its lane, which keeps it for the positions held
         from_weights = loads if dataflow is Dataflow.OUTPUT_STATIONARY and held_weights > 1 else work.steps
-        partial = ceil(results * (passes - 1) * sums * grain_o)
+        # between parts of a sum they pass the core's memory in any case
+        partial = ceil(results * (passes - work.sums) * sum_bytes * grain_o)
         read_i, read_o = port_cycles(profile.nram, from_nram, 0)[0], port_cycles(profile.nram, partial, 0)[0]
         if from_buffer == 0 and profile.nram.bytes_per_cycle is not None:
             # operands come straight from the memory in every cycle, and keep its port for whole cycles

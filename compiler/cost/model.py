@@ -14,7 +14,7 @@ from math import ceil
 from typing import Literal
 
 from compiler.cost.levels import NO_BYTES, LevelBytes
-from compiler.cost.rates import dram_hops, dram_port_bytes_per_cycle, dram_startup_cycles
+from compiler.cost.rates import dram_hops, dram_port_bytes_per_cycle, dram_startup_cycles, dram_transfer_cycles
 from compiler.profile.schema import Memory, Profile
 
 BoundBy = Literal["dram", "compute", "on-chip"]
@@ -64,7 +64,8 @@ class Traffic:
 
     first_load_bytes and last_store_bytes: the part of the transfers that nothing can hide. sram_ends, nram_ends: bytes
     through these of what comes from and goes to DRAM, and of inputs handed on. passed_on_bytes: input bytes that units
-    hand on to each other. units, cores: in use. exposed_transfers: loads (and as many stores) whose start-up nothing
+    hand on to each other. units, cores: in use. hidden_transfers: loads and stores of tiles that a unit makes
+    beside its work, weights apart. exposed_transfers: loads (and as many stores) whose start-up nothing
     hides. table_bytes: address tables that are loaded, which take time and energy and are no DRAM bytes (SPEC 5.1).
     """
 
@@ -77,6 +78,7 @@ class Traffic:
     cores: int
     overlapped: bool
     exposed_transfers: int
+    hidden_transfers: int
     sram_ends: LevelBytes
     nram_ends: LevelBytes
     passed_on_bytes: int
@@ -146,13 +148,13 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     reads = traffic.read_bytes
     moved = reads + traffic.table_bytes + traffic.output_bytes
     rate = dram_port_bytes_per_cycle(profile, traffic.units)
-    dram_cycles = ceil(moved / rate)
+    dram_cycles = ceil(dram_transfer_cycles(profile, traffic.units, moved, traffic.hidden_transfers))
     stages = _stage_costs(traffic, profile)
     on_cores = sum(stage.cycles for stage in stages)
     compute = sum(step.compute_cycles for step in traffic.steps)
     passing = _passing_cycles(traffic, profile)
     exposed = ceil((traffic.first_load_bytes + traffic.last_store_bytes) / rate) if moved else 0
-    busy = on_cores + (exposed if traffic.overlapped else dram_cycles)
+    busy = on_cores + (exposed if traffic.overlapped else ceil(moved / rate))
     startup = ceil(2 * traffic.exposed_transfers * dram_startup_cycles(profile)) if moved else 0
     # two buffers, through each of which a part comes from DRAM, is passed on and worked on, one after the other
     through = ceil((ceil(reads / rate) + _handed_on_cycles(traffic, profile) + on_cores) / 2)

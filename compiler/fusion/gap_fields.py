@@ -14,9 +14,9 @@ from compiler.cost.rates import reads_are_shared
 from compiler.fusion.groups import Boundary
 from compiler.profile.schema import Profile
 from compiler.rules import BY_ID, called, named
-from compiler.tiling.commands import APART_RULE, COMMANDS_RULE, FALLS_RULE, SUMS_RULE
 from compiler.tiling.figures import CORE_RULE, KEPT_RULE, Check
 from compiler.tiling.finished import Choice
+from compiler.tiling.lowerable import APART_RULE, FALLS_RULE, SUMS_RULE
 from compiler.tiling.tile import OpWeights
 from compiler.tiling.tiled import TiledGroup
 
@@ -38,7 +38,6 @@ _LEVEL_FIELDS: Final = MappingProxyType(
 # Rules whose figures are no bytes: what is needed and what there is, in words.
 _IN_WORDS: Final = MappingProxyType(
     {
-        COMMANDS_RULE: ("{} commands", "{} commands"),
         SUMS_RULE: ("sums in parts beside what is kept of them, or in pieces through the SRAM", "sums in one part"),
         FALLS_RULE: ("halos kept of ranges that fall from core tile to core tile", "halos recomputed"),
         APART_RULE: ("{} units that pass each other halos", "units without engines.cdma or engines.link work alone"),

@@ -165,7 +165,6 @@ def _attempted(
             core=dict(pin.core),
             modes=attempt.modes,
             fixed=fixed,
-            is_searched=False,
         )
         found = choose_tiling(geometry, profile, constraints, wanted)
         if isinstance(found, Refusal):

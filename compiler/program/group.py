@@ -23,7 +23,7 @@ from compiler.program.stored_boxes import StoredBoxes
 from compiler.program.tiles import Index, Tiles
 from compiler.program.weight_reach import Core, Need
 from compiler.program.weights import GroupWeights
-from compiler.tiling.commands import falls_check
+from compiler.tiling.lowerable import falls_check
 from compiler.tiling.tiled import TiledGroup
 
 

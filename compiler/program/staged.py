@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import zip_longest
 from math import prod
 from operator import le
@@ -39,17 +40,12 @@ class _Piece(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A piece of a unit's tile, and the channels of all the unit's pieces.
-
-    `number`: how many pieces its core works on before this one in the same stage and round; `total`: in all.
-    """
+    """A piece of a unit's tile, and the channels of all the unit's pieces."""
 
     unit: int
     tile: Index
     piece: _Piece
     whole: _Channels
-    number: int = 0
-    total: int = 1
 
     @property
     def place(self) -> Core:
@@ -94,12 +90,22 @@ class _Room:
     space: FreeSpace | None
 
 
+def turns_of_cores(turns: Sequence[_Turn]) -> dict[Core, list[int]]:
+    """By core the numbers of the turns in which it has a piece."""
+    found: dict[Core, list[int]] = {}
+    for number, turn in enumerate(turns):
+        for entry in turn.row:
+            found.setdefault(entry.place, []).append(number)
+    return found
+
+
 class StagedLowering(StageMemory):
     """A unit is a cluster; a stage's pieces come to NRAM, pass its ops, and go back."""
 
     def work(self) -> tuple[Step | Loop, ...]:
         """All stages, one after another, each on all tiles of the round."""
         self._known_turns: dict[tuple[int, int], list[_Turn]] = {}
+        self._known_of_cores: tuple[tuple[int, int], dict[Core, list[int]]] = (-1, -1), {}
         self._known_made: dict[tuple[int, int, int], list[tuple[_Entry, list[_Made]]]] = {}
         found: list[Step | Loop] = []
         for number, stage in enumerate(self.group.stages):
@@ -148,6 +154,34 @@ class StagedLowering(StageMemory):
     def _turn_count(self, number: int, at: At) -> int:
         return len(self._turns(number, at[0]))
 
+    @cached_property
+    def _usual_turns(self) -> list[dict[Core, list[int]]]:
+        """By stage the turns of each core in the round in the middle; first and last tiles may have others."""
+        middle = len(self.rounds) // 2
+        return [turns_of_cores(self._new_turns(number, middle)) for number in range(len(self.group.stages))]
+
+    def _turn_number(self, number: int, at: At, core: Core) -> int:
+        """A number of a core's turn, by which its two buffers alternate, through all stages and rounds.
+
+        As if all rounds had their usual turns: by their own, one tile with an odd number of turns more or less would
+        let turns that follow each other use one buffer, and the loop of all tiles would wait for that. A larger tile
+        begins earlier, so that it ends as the others do. Where each stage has one turn rounds alternate, so that two of
+        them may be on their way.
+        """
+        usual = [len(turns.get(core, ())) for turns in self._usual_turns]
+        if max(usual) <= 1:
+            return at[0] + at[1]
+        turns = self._turns_of_cores(number, at[0])[core]
+        more = max(0, len(turns) - usual[number])
+        return at[0] * sum(usual) + sum(usual[:number]) + bisect_left(turns, at[1]) - more
+
+    def _turns_of_cores(self, number: int, round_number: int) -> dict[Core, list[int]]:
+        """The turns of each core in a round of a stage."""
+        key = number, round_number
+        if self._known_of_cores[0] != key:
+            self._known_of_cores = key, turns_of_cores(self._turns(number, round_number))
+        return self._known_of_cores[1]
+
     def _slice_count_of(self, number: int, place: int, at: At) -> int:
         return len(self._turns(number, at[0])[at[1]].slices[place])
 
@@ -181,7 +215,7 @@ class StagedLowering(StageMemory):
         for channels, entries in ranges.items():
             found += self._turns_of(stage, ops, channels, entries, uses)
         in_a_round = max(uses.values(), default=0)
-        return _numbered(found, round_number * in_a_round)
+        return [replace(turn, use=round_number * in_a_round + turn.use) for turn in found]
 
     def _turns_of(
         self, stage: CoreStage, ops: list[OpFacts], channels: _Channels, entries: list[_Entry], uses: dict[Core, int]
@@ -284,16 +318,16 @@ class StagedLowering(StageMemory):
         known = self._known_made.get(key)
         if known is None:
             turn = self._turns(number, at[0])[at[1]]
-            known = [(entry, self._made(number, entry, at[0])) for entry in turn.row]
+            known = [(entry, self._made(number, entry, at)) for entry in turn.row]
             self._known_made = {key: known}
         return known
 
-    def _made(self, number: int, entry: _Entry, round_number: int) -> list[_Made]:
+    def _made(self, number: int, entry: _Entry, at: At) -> list[_Made]:
         """Where all that a piece brings and makes lies in its core, op by op."""
         stage = self.group.stages[number]
         unit, index, piece = entry.unit, entry.tile, entry.piece
         slot = self._slot(number, unit, piece.core)
-        if number in self._doubled and (round_number * entry.total + entry.number) % 2:
+        if number in self._doubled and self._turn_number(number, at, entry.place) % 2:
             slot = self.buffers.slots[slot.place, ("piece", number, 1)]
         room = _Room(slot, slot.address, self._space(number, unit, index))
         inside: dict[str, Held] = {}
@@ -430,20 +464,3 @@ def _thin(op: OpFacts, entry: _Entry, channels: tuple[int, int]) -> _Entry:
     axis, piece = op.channel_axis, entry.piece
     assert axis is not None
     return entry._replace(piece=_Piece(piece.core, (*piece.box[:axis], channels, *piece.box[axis + 1 :])))
-
-
-def _numbered(turns: list[_Turn], first_use: int) -> list[_Turn]:
-    """Turns whose uses are counted over all rounds, and whose pieces by core."""
-    counts: dict[Core, int] = {}
-    for turn in turns:
-        for entry in turn.row:
-            counts[entry.place] = counts.get(entry.place, 0) + 1
-    seen: dict[Core, int] = {}
-    found = []
-    for turn in turns:
-        row = []
-        for entry in turn.row:
-            row.append(entry._replace(number=seen.get(entry.place, 0), total=counts[entry.place]))
-            seen[entry.place] = seen.get(entry.place, 0) + 1
-        found.append(replace(turn, row=tuple(row), use=first_use + turn.use))
-    return found

@@ -71,7 +71,7 @@ class GroupWeights(PassingWeights):
             part, skip, count = room - second, second, 2 if second else 1
             if self.group.homes[step] is not WeightHome.CORE and weights.slices > 1:
                 skip = align(weights.staged_core_bytes - weights.table_bytes)
-                part, count = room - skip, 2
+                part, count = (room - skip, 2) if weights.slice_buffers > 1 else (room, 1)
             for unit in range(lowering.units):
                 for core in range(lowering.configuration.cores):
                     place = lowering.buffers.place(level, lowering.core_number(unit, core))

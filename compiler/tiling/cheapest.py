@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Final
 
 from compiler.cost.model import price
 from compiler.cost.objective import Totals, ranking
 from compiler.profile.schema import Profile
-from compiler.tiling.commands import COMMANDS_RULE
 from compiler.tiling.estimate import TilePlan, estimates
 from compiler.tiling.figures import Check, Figures
 from compiler.tiling.finished import Choice, Priced, finished
-from compiler.tiling.memory import allocation_check, memory_of
-from compiler.tiling.tile import Configuration, HaloMode
+from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
+from compiler.tiling.tile import Configuration, HaloMode, Order
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
 from compiler.tiling.wishes import Wishes
 
 # So many configurations, in the order of their estimates, get a core tile and an exact price.
-_PRICED: Final = 4
+_PRICED: Final = 3
 _PINNED: Final = 64
-# After so many whose programs are too long those not worked out yet are given up.
-_TOO_LONG: Final = 8
 # An estimate may lie so far above the price: beyond it a configuration is given up.
 _MARGIN: Final = 1.1
 
@@ -33,40 +30,12 @@ _MARGIN: Final = 1.1
 class Worked:
     """A tile worked out: it holds, but is neither priced nor allocated."""
 
-    plan: TilePlan
     group: TiledGroup
     figures: Figures
 
     def priced(self, profile: Profile) -> Priced:
         """With its exact price."""
         return Priced(group=self.group, figures=self.figures, cost=price(traffic_of(self.group), profile))
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Promise:
-    """A configuration that waits for its price, with an estimate made for its tile.
-
-    `tilings` works its tiles out, the largest first, and ends with what fails. `worked`: the last of them.
-    """
-
-    plan: TilePlan
-    tilings: Iterator[Worked | Check]
-    worked: Worked | None = field(default=None, init=False)
-
-    @property
-    def alike(self) -> Configuration:
-        """What it has in common with configurations that differ in halos only: the estimate knows what those cost."""
-        configuration = self.plan.configuration
-        if any(mode is HaloMode.EXCHANGE for _, mode in configuration.halo):
-            return configuration
-        return replace(configuration, halo=()) if configuration.halo else configuration
-
-    def advance(self) -> Worked | Check:
-        """Work out the first tile, or the next smaller one; what fails if there is none."""
-        outcome = next(self.tilings)
-        if isinstance(outcome, Worked):
-            self.worked = outcome
-        return outcome
 
 
 def most_promising(
@@ -90,62 +59,75 @@ def cheapest(
 ) -> tuple[Choice | None, list[Check]]:
     """The cheapest of the most promising that fits when its memory is allocated; else what each of them fails.
 
-    `tilings` works out the tiles of a plan, by its place. Once one is worked out it is estimated anew and takes its
-    place among those that wait, and so does the next smaller one where it does not fit when it is allocated (PROG-2):
-    an estimate is as good as what it knows of the tile. Unless it is thorough, of configurations that differ in their
-    halos only the best one is priced; the others stand aside, and wait again where its memory cannot be allocated.
+    `tilings` works out the tiles of a plan, by its place, the largest first, and ends with what fails. Where a priced
+    tile does not fit when it is allocated (PROG-2), the next smaller one is priced in its place. Unless it is thorough,
+    of configurations that differ in their halos only the best one is priced; the others stand aside, and wait again
+    where its memory cannot be allocated. Estimates do not know core tiles, so the best of each depth order is priced.
     """
     failing: list[Check] = []
-    waiting = [
-        (key, number, Promise(plan=plan, tilings=tilings(number)))
-        for key, number, plan in most_promising(plans, profile, wishes.objective)
-    ]
-    fitting: list[tuple[tuple[float, ...], int, Priced, Promise]] = []
+    waiting = most_promising(plans, profile, wishes.objective)
+    fitting: list[tuple[tuple[float, ...], int, Priced, Iterator[Worked | Check]]] = []
     # by what is priced of configurations that are alike, those that stand aside for it
-    aside: dict[Configuration, list[tuple[tuple[float, ...], int, Promise]]] = {}
-    most, too_long = _PINNED if wishes.is_pinned else _PRICED, 0
+    aside: dict[Configuration, list[tuple[tuple[float, ...], int, TilePlan]]] = {}
+    most, orders = _PINNED if wishes.is_pinned else _PRICED, set[Order]()
+
+    def add(number: int, smaller: Iterator[Worked | Check]) -> bool:
+        """Price the next tile of a plan; False if it is not the tile that was estimated."""
+        outcome = next(smaller)
+        if isinstance(outcome, Check):
+            failing.append(outcome)
+            return False
+        found = outcome.priced(profile)
+        heappush(fitting, (ranking(wishes.objective, Totals.of((found.cost,))), number, found, smaller))
+        orders.add(plans[number].configuration.order)
+        return outcome.group.tile == plans[number].tile
+
     while waiting or fitting:
-        if waiting and len(fitting) < most and not (fitting and waiting[0][0][0] >= fitting[0][0][0] * _MARGIN):
-            key, number, promise = heappop(waiting)
-            if promise.alike in aside and not is_thorough:
-                aside[promise.alike].append((key, number, promise))
-                continue
-            worked = promise.worked
-            if worked is None:
-                outcome = promise.advance()
-                if isinstance(outcome, Check):
-                    failing.append(outcome)
-                    too_long += outcome.rule == COMMANDS_RULE
-                    if too_long == _TOO_LONG and not is_thorough:
-                        waiting = [entry for entry in waiting if entry[2].worked is not None]
-                        heapify(waiting)
-                    continue
-                if not _is_as_estimated(promise.plan, outcome.plan, profile):
-                    key = _estimate(outcome, profile, wishes)
-                heappush(waiting, (key, number, promise))
-                continue
-            aside.setdefault(promise.alike, [])
-            found = worked.priced(profile)
-            heappush(fitting, (ranking(wishes.objective, Totals.of((found.cost,))), number, found, promise))
+        tried = waiting if len(fitting) < most else [e for e in waiting if e[2].configuration.order not in orders]
+        best = min(tried, key=lambda entry: entry[:2], default=None)
+        if best is not None and not (fitting and best[0][0] >= fitting[0][0][0] * _MARGIN):
+            waiting.remove(best)
+            _, number, plan = best
+            alike = _alike(plan.configuration)
+            if alike in aside and not is_thorough:
+                aside[alike].append(best)
+            elif add(number, tilings(number)):
+                aside.setdefault(alike, [])
             continue
-        _, number, found, promise = heappop(fitting)
+        _, number, found, smaller = heappop(fitting)
         levels = memory_of(found.group)
         unfit = allocation_check(levels)
         if unfit is None:
-            return finished(found, levels), []
+            return _with_smaller_tiles(found, levels, smaller, profile, wishes), []
         failing.append(unfit)
-        for entry in aside.pop(promise.alike, ()):
-            heappush(waiting, entry)
-        smaller = promise.advance()
-        if isinstance(smaller, Worked):
-            heappush(waiting, (_estimate(smaller, profile, wishes), number, promise))
+        waiting.extend(aside.pop(_alike(plans[number].configuration), ()))
+        add(number, smaller)
     return None, failing
 
 
-def _is_as_estimated(estimated: TilePlan, worked: TilePlan, profile: Profile) -> bool:
-    return estimated.tile == worked.tile and estimated.weight_bytes(profile) == worked.weight_bytes(profile)
+def _with_smaller_tiles(
+    found: Priced,
+    levels: tuple[LevelMemory, ...],
+    smaller: Iterator[Worked | Check],
+    profile: Profile,
+    wishes: Wishes,
+) -> Choice:
+    """A tiling, or smaller tiles of its configuration as long as these cost less: more of their transfers is hidden."""
+    best = ranking(wishes.objective, Totals.of((found.cost,)))
+    while not wishes.is_pinned and wishes.split.kind == "exact":
+        outcome = next(smaller)
+        if isinstance(outcome, Check):
+            break
+        other = outcome.priced(profile)
+        rank, memory = ranking(wishes.objective, Totals.of((other.cost,))), memory_of(other.group)
+        if rank[0] >= best[0] or allocation_check(memory) is not None:
+            break
+        found, levels, best = other, memory, rank
+    return finished(found, levels)
 
 
-def _estimate(worked: Worked, profile: Profile, wishes: Wishes) -> tuple[float, ...]:
-    [(key, _, _)] = most_promising([worked.plan], profile, wishes.objective)
-    return key
+def _alike(configuration: Configuration) -> Configuration:
+    """What it has in common with configurations that differ in halos only: the estimate knows what those cost."""
+    if any(mode is HaloMode.EXCHANGE for _, mode in configuration.halo):
+        return configuration
+    return replace(configuration, halo=()) if configuration.halo else configuration

@@ -21,7 +21,6 @@ from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable, KnownFigures
 from compiler.tiling.cheapest import Worked, cheapest, most_promising
-from compiler.tiling.commands import COMMANDS_RULE, FORM_RULES, commands_check
 from compiler.tiling.configurations import finer_configurations, simple_configurations, summed_configurations
 from compiler.tiling.core import core_tile_for
 from compiler.tiling.estimate import TilePlan
@@ -29,7 +28,7 @@ from compiler.tiling.exact import figures_of
 from compiler.tiling.figures import CORE_RULE, KEPT_RULE, PHYSICAL, Check, Constraint
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.loads import weight_reads
+from compiler.tiling.lowerable import FORM_RULES, lowering_check
 from compiler.tiling.placement import Placement
 from compiler.tiling.sizes import SizeTable, Stage, stage_sizes, tensors_of
 from compiler.tiling.split import STEPS, Split, split_candidates
@@ -75,19 +74,8 @@ class _Found:
 def choose_tiling(
     geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
 ) -> Choice | Refusal:
-    """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1 to S4).
-
-    A single op has to run somehow: if its program is too long under all tilings, it may be.
-    """
-    outcome = _choose(geometry, profile, (*PHYSICAL, *constraints), wishes)
-    if isinstance(outcome, Refusal) and outcome.check.rule == COMMANDS_RULE and len(geometry.ops) == 1:
-        return _choose(geometry, profile, (*PHYSICAL, *constraints), replace(wishes, is_searched=False))
-    return outcome
-
-
-def _choose(
-    geometry: GroupGeometry, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes
-) -> Choice | Refusal:
+    """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1 to S4)."""
+    bound = (*PHYSICAL, *constraints)
     pinned = wishes.pins_tile(geometry.output.axes, geometry.output.shape)
     found, failing = _largest_tiles(geometry, profile, bound, wishes, is_thorough=pinned)
     outcome, refused = _cheapest(found, profile, bound, wishes, is_thorough=pinned)
@@ -98,14 +86,13 @@ def _choose(
         refused += more
     if not wishes.is_pinned and _reads_often(geometry, profile, outcome):
         parts = _summed_in_parts(geometry, profile, bound, wishes)
-        # programs that are too long are the rule among them
         summed, more = _cheapest(parts, profile, bound, wishes, is_thorough=True)
         outcome = _better(outcome, summed, wishes)
         refused += more
     if outcome is not None:
         return outcome
-    # what is only too long comes first: it is what a single op need not keep; last what no memory helps
-    refused.sort(key=lambda check: (check.rule != COMMANDS_RULE, check.rule in FORM_RULES))
+    # last what no memory helps
+    refused.sort(key=lambda check: check.rule in FORM_RULES)
     check = failing or next(iter(refused), Check(rule="TILE-2", holds=False, actual=1, limit=0))
     return Refusal(check=check, op=_culprit(geometry, check))
 
@@ -274,6 +261,7 @@ def tables_of(geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> Iter
         return
     kept_table = SizeTable.of_group(geometry, dict.fromkeys(axes, HaloMode.CACHED), wishes.sizes, tried)
     shares = any(kept_table.kept[axis].any() for axis in axes)
+    kept_table.recomputed = recomputed
     if shares:
         yield kept_table
     if wishes.halo == "auto" or not shares:
@@ -434,21 +422,24 @@ def _tilings(
     search, plan = entry.search, entry.plan
     path = entry.block.path
     broken: Check | None = None
+    tried: Mapping[str, int] | None = None
     for attempt in range(_HALVINGS if path is None else STEPS + _HALVINGS):
-        group = completed(plan.table, profile, plan.configuration, plan.tile, wishes.core)
+        group = (
+            None if plan.tile == tried else completed(plan.table, profile, plan.configuration, plan.tile, wishes.core)
+        )
+        tried = plan.tile
         if isinstance(group, TiledGroup):
-            refused = commands_check(group, is_searched=wishes.is_searched)
+            refused = lowering_check(group)
             if refused is not None:
-                # smaller tiles take more commands still, and keep more
+                # smaller tiles keep more
                 yield refused
                 return
             figures = figures_of(group)
             failed = next((check for c in constraints if not (check := c(figures)).holds), None)
             if failed is None:
-                told = replace(plan, weight_reads=sum(weight_reads(group).values()))
-                yield Worked(plan=told, group=group, figures=figures)
+                yield Worked(group=group, figures=figures)
             broken = broken or failed
-        else:
+        elif group is not None:
             broken = broken or group
             if group.rule == CORE_RULE and not is_thorough:
                 # the smallest core tile of a smaller SRAM tile is as large
@@ -461,7 +452,9 @@ def _tilings(
         if smaller is None:
             break
         row = smaller
-        plan = replace(plan, tile=search.tile(entry.block, row))
+        # where the largest tile is the whole map it has no halos, and smaller ones have
+        configuration = replace(plan.configuration, halo=entry.block.configuration.halo)
+        plan = replace(plan, tile=search.tile(entry.block, row), configuration=configuration)
     yield broken or Check(rule="TILE-2", holds=False, actual=1, limit=0)
 
 

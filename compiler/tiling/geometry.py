@@ -97,6 +97,8 @@ class GroupGeometry:
         self.projections = Projections() if projections is None else projections
         # the frustums of this group, by their tiles
         self.known: dict[Projection, Any] = {}
+        # by number of parts of the channels, as `sharing.py` works them out
+        self.passed_parts: dict[int, Mapping[int, float]] = {}
         self.indices = tuple(sorted(ops))
         self.ops: tuple[OpFacts, ...] = tuple(facts.ops[index] for index in self.indices)
         members = set(self.indices)
@@ -340,12 +342,6 @@ class GroupGeometry:
         return True
 
     @cached_property
-    def gathered(self) -> tuple[str, ...]:
-        """Results of which a later op of the group needs all channels to make any of its own."""
-        read = {o.tensor for reader in self.ops if not reads_own_channels(reader) for o in reader.operands}
-        return tuple(op.output for op in self.ops if op.output in read)
-
-    @cached_property
     def first_readers(self) -> Mapping[int, tuple[str, ...]]:
         """The group's inputs by the op (its index) that reads each of them first."""
         found: dict[int, list[str]] = {}
@@ -366,11 +362,6 @@ class GroupGeometry:
     def input_bytes(self) -> int:
         """Bytes of the inputs."""
         return sum(map(self.facts.tensor_bytes, self.inputs))
-
-    @cached_property
-    def gathered_bytes(self) -> int:
-        """Bytes of the results of which all channels are needed (`gathered`)."""
-        return sum(map(self.facts.tensor_bytes, self.gathered))
 
     @cached_property
     def weight_bytes(self) -> int:

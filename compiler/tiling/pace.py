@@ -13,6 +13,7 @@ from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.tile import Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.weights import slice_cycles
 
 
 def turns(group: TiledGroup) -> int:
@@ -68,6 +69,8 @@ class Passed:
 
     gathered: parts of the channels that units hand each other, all of them together; among_cores: the same between the
     cores of a unit, and how much of it one unit has (`unit_share`). halos: borders of tiles; reduced: unfinished sums.
+    senders: how many cores of a unit send their parts to other units, each by itself. fetched: transfers of a core, per
+    turn, of what waits in the SRAM.
     """
 
     gathered: int = 0
@@ -75,27 +78,35 @@ class Passed:
     unit_share: float = 1.0
     halos: int = 0
     reduced: int = 0
+    senders: int = 1
+    fetched: float = 0.0
 
 
-def awaited_cycles(group: TiledGroup, passed: Passed) -> int:
-    """Cycles in which cores wait between an op and the next for what others made of it."""
-    profile, units = group.profile, group.walk.units
-    total, count = 0.0, turns(group)
+def awaited_cycles(profile: Profile, units: int, cores: int, count: int, passed: Passed) -> int:
+    """Cycles in which cores wait between an op and the next for what others made of it, in `count` turns.
+
+    `units`: those with work; `cores` of each.
+    """
+    total = 0.0
     engine = profile.units.peer_engine
     if engine is not None:
         rate, start = engine.bytes_per_cycle, _startup(profile)
         if passed.gathered and units > 1:
-            total += passed.gathered * _busiest_link(profile, units) / rate + count * start
+            total += passed.gathered * _busiest_link(profile, units) / rate + count * start * _sends(
+                profile, units, passed
+            )
         if passed.halos and units > 1:
             total += passed.halos / units / rate + count * start
         if passed.reduced:
             total += passed.reduced / rate + count * start
-    mover, cores = profile.engines.mvdma, group.configuration.cores
+    mover = profile.engines.mvdma
     if passed.among_cores and cores > 1 and mover is not None:
         # those before and those behind a core get its part one after the other
         ways = min(2, cores - 1)
         start = engine_startup_cycles(mover, profile)
         total += ways * (passed.among_cores * passed.unit_share / cores / mover.bytes_per_cycle + count * start)
+    if passed.fetched and mover is not None:
+        total += passed.fetched * count * engine_startup_cycles(mover, profile)
     return ceil(total)
 
 
@@ -103,16 +114,28 @@ def filling_cycles(group: TiledGroup, step: int, filled: int, broadcast: int, dr
     """Cycles in which cores wait for the first piece of a breadth-first stage to come, and for the last one to leave.
 
     `filled`, `broadcast`, `drained`: bytes of the op between SRAMs and cores over all tiles, `broadcast` the part of
-    `filled` that the bus brings. Pieces between the first and the last come and leave while others are worked on.
+    `filled` that the bus brings. Pieces between the first and the last come and leave while others are worked on, if
+    two have room in a core.
     """
     found, engines, units = group.stage_of[step], group.profile.engines, group.walk.units
+    alone = slices_alone_cycles(group, step)
     if found is None or engines.mvdma is None:
-        return 0
+        return alone
     start = engine_startup_cycles(engines.mvdma, group.profile)
     moved = (filled - broadcast + drained) / (engines.mvdma.bytes_per_cycle * units * group.configuration.cores)
     moved += broadcast / (engines.bus.bytes_per_cycle * units) if engines.bus is not None else 0.0
     ways = (filled > 0) + (drained > 0)
-    return ceil(moved / found[1].rounds + ways * start * turns(group))
+    overlapped = found[1].rounds if group.doubles_pieces(found[1]) else 1
+    return ceil(moved / overlapped + ways * start * turns(group)) + alone
+
+
+def slices_alone_cycles(group: TiledGroup, step: int) -> int:
+    """Cycles in which cores wait for slices of an op's weights of which one at a time has room."""
+    weights, home = group.weights[step], group.homes[step]
+    if weights.slices == 1 or weights.slice_buffers > 1 or home is WeightHome.CORE:
+        return 0
+    each = slice_cycles(weights, group.profile, group.configuration, home)
+    return ceil(turns(group) * group.passes(step)[0] * weights.slices * each)
 
 
 def _busiest_link(profile: Profile, units: int) -> float:
@@ -125,6 +148,11 @@ def _busiest_link(profile: Profile, units: int) -> float:
         return (units - 1) / units
     columns = mesh_columns(profile.cores)
     return 1 - min(columns, units - 1) / units if units > columns else (units - 1) / units
+
+
+def _sends(profile: Profile, units: int, passed: Passed) -> int:
+    """How many transfers one after another hand a unit's parts to the others: to those before it, and behind it."""
+    return 1 if profile.units.are_cores else min(2, units - 1) * passed.senders
 
 
 def _startup(profile: Profile) -> float:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import log2
-from typing import Final
 
 from compiler.cost.array import spatial_lanes
 from compiler.cost.model import price
@@ -17,23 +15,19 @@ from compiler.cost.objective import Totals, ranking
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import channel_size
 from compiler.tiling.choose import completed, tables_of
-from compiler.tiling.commands import commands_check, estimated_commands
 from compiler.tiling.configurations import simple_configurations
 from compiler.tiling.exact import figures_of
 from compiler.tiling.figures import PHYSICAL, Constraint
 from compiler.tiling.finished import Choice, Priced, finished
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.lowerable import lowering_check
 from compiler.tiling.memory import allocation_check, memory_of
-from compiler.tiling.price import group_of
 from compiler.tiling.sizes import SizeTable
 from compiler.tiling.tile import Configuration
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
 from compiler.tiling.wishes import Wishes
 from compiler.units import ceil_div
-
-# By what part a tiling has to be better for each doubling of its program's commands.
-_GAIN: Final = 1 / 128
 
 
 def refined(
@@ -48,8 +42,8 @@ def refined(
 
     At most `tried` tilings are priced. Of all tiles that differ along one axis (there an equal part of its extent,
     filled up to whole lanes of the array) the best is taken, and so on while prices fall; then of all simple
-    configurations for that tile the best, and from there on again. A longer program has to be worth it. Slices stay as
-    they are, and nothing changes where options or a schedule say how tiles are found.
+    configurations for that tile the best, and from there on again. Slices stay as they are, and
+    nothing changes where options or a schedule say how tiles are found.
     """
     if wishes.is_pinned or wishes.split.kind != "exact":
         return choice
@@ -77,7 +71,6 @@ class _Refinement:
         self._bound = bound
         self._objective = wishes.objective
         self._left = tried
-        self._commands = max(1, estimated_commands(group_of(geometry, profile, choice.tiling)))
         self._best = ranking(wishes.objective, Totals.of((choice.cost,)))
         self._tile = dict(zip(choice.tiling.axes, choice.tiling.tile, strict=True))
         extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
@@ -114,12 +107,9 @@ class _Refinement:
             rank = ranking(self._objective, Totals.of((found.cost,)))
             if rank >= self._best:
                 continue
-            commands = estimated_commands(found.group)
-            if rank[0] > self._best[0] * (1 - _GAIN * max(0.0, log2(commands / self._commands))):
-                continue
             if allocation_check(levels := memory_of(found.group)) is None:
                 better, self._best, self._way, self._tile = True, rank, way, tile
-                self.choice, self._commands = finished(found, levels), commands
+                self.choice = finished(found, levels)
         return better
 
 
@@ -167,7 +157,7 @@ def _priced(
 ) -> Priced | None:
     """A tile under a configuration, worked out and priced; None if anything of it does not hold."""
     group = completed(table, profile, configuration, tile)
-    if not isinstance(group, TiledGroup) or commands_check(group, is_searched=True) is not None:
+    if not isinstance(group, TiledGroup) or lowering_check(group) is not None:
         return None
     figures = figures_of(group)
     if not all(constraint(figures).holds for constraint in bound):

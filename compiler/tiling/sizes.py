@@ -158,6 +158,8 @@ class SizeTable:
         self.names = geometry.lifetimes[0]
         self._boxes = geometry.boxes_under(candidates.projection)
         self._inside: dict[tuple[int, ...], SizeTable] = {}
+        # the table without kept halos, where this one is searched beside it
+        self.recomputed: SizeTable | None = None
         # core tiles found, by what they were asked for
         self.core_tiles: dict[tuple[object, ...], dict[str, int] | int] = {}
 
@@ -310,11 +312,15 @@ class SizeTable:
         volume, followed = self._volumes[name], self._boxes[name].followed
         total = volume.constant
         for axis in followed:
-            total *= int(self.candidates.column(axis, volume.shares[axis]).total[at[axis]])
+            total *= self.made_along(name, axis, at[axis])
         for axis in self.axes:
             if axis not in followed and self.halo.get(axis, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE:
                 total *= self.candidates.counts[axis][at[axis]]
         return total
+
+    def made_along(self, name: str, axis: str, position: int) -> int:
+        """Positions along an axis that all tiles of a candidate size make anew of a tensor that follows the axis."""
+        return int(self.candidates.column(axis, self._volumes[name].shares[axis]).total[position])
 
     def positions(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Candidate positions of sizes; axes not given are whole."""

@@ -147,7 +147,10 @@ def _stage(
 ) -> CoreStage | int:
     """The stage with the largest pieces that fit, or bytes of the smallest piece.
 
-    Rows are cut before columns, images, and output channels last.
+    Pieces that follow one another take half of the room, so that one comes and leaves while another is worked on. That
+    is so where such pieces fit, have as many channels (parts of these read the same again), and take the array no more
+    steps, and where weights of one op at most pass with them: those of several would come again for each piece. Rows
+    are cut before columns, images, and output channels last.
     """
     first = geometry.ops[run.steps[0]]
     whole = frustums.lengths(first.output)
@@ -165,24 +168,47 @@ def _stage(
         order.append(channel)
     inputs = tuple(name for name in run.inputs if name not in kept)
     results = tuple(name for name in run.results if name not in kept)
-    while True:
-        held, read = _piece(geometry, run, tuple(size), frustums, kept)
-        if held <= capacity:
-            break
-        # first down to what the array's lanes take along each axis, below that only if nothing else is left to cut
-        axis = next((axis for axis in order if size[axis] > lanes.get(axes[axis], 1)), None)
-        axis = axis if axis is not None else next((axis for axis in order if size[axis] > 1), None)
-        if axis is None:
-            return held
-        lane = lanes.get(axes[axis], 1)
-        smaller = min(size[axis] - 1, max(1, size[axis] * capacity // held))
-        size[axis] = max(lane, smaller // lane * lane) if size[axis] > lane else smaller
-    counts = [ceil_div(full, part) if full else 0 for full, part in zip(whole, size, strict=True)]
     spread = 1 if channel is None or configuration.core_spread is not Spread.CHANNELS else configuration.cores
-    pieces = prod(counts)
-    if spread > 1 and channel is not None:
-        counts[channel] = ceil_div(counts[channel], spread)
-    rounds = ceil_div(prod(counts), configuration.cores) if by_bands else prod(counts)
+
+    def largest(room: int) -> tuple[int, int] | int:
+        """Cut `size` down until a piece fits; what it holds and reads, or bytes of the smallest piece."""
+        while True:
+            held, read = _piece(geometry, run, tuple(size), frustums, kept)
+            if held <= room:
+                return held, read
+            # first down to what the array's lanes take along each axis, below that only if nothing else is left to cut
+            axis = next((axis for axis in order if size[axis] > lanes.get(axes[axis], 1)), None)
+            axis = axis if axis is not None else next((axis for axis in order if size[axis] > 1), None)
+            if axis is None:
+                return held
+            lane = lanes.get(axes[axis], 1)
+            smaller = min(size[axis] - 1, max(1, size[axis] * room // held))
+            size[axis] = max(lane, smaller // lane * lane) if size[axis] > lane else smaller
+
+    def counted() -> tuple[int, int]:
+        """Pieces in all, and how many of them follow one another in a core."""
+        counts = [ceil_div(full, part) if full else 0 for full, part in zip(whole, size, strict=True)]
+        pieces = prod(counts)
+        if spread > 1 and channel is not None:
+            counts[channel] = ceil_div(counts[channel], spread)
+        return pieces, ceil_div(prod(counts), configuration.cores) if by_bands else prod(counts)
+
+    found = largest(capacity)
+    if isinstance(found, int):
+        return found
+    pieces, rounds = counted()
+    with_weights = sum(geometry.ops[step].weight_bytes > 0 for step in run.steps)
+    if rounds > 1 and with_weights <= 1:
+        alone, by_lanes = list(size), [lanes.get(axis, 1) for axis in axes]
+        halved = largest(capacity // 2)
+        is_thinner = channel is not None and size[channel] < alone[channel]
+        more = _array_steps(whole, size, by_lanes) > _array_steps(whole, alone, by_lanes)
+        if isinstance(halved, int) or is_thinner or more:
+            size = alone
+        else:
+            found = halved
+            pieces, rounds = counted()
+    held, read = found
     tile_reads = sum(
         frustums.largest_read(geometry.ops[step], o)
         for step in run.steps
@@ -204,6 +230,15 @@ def _stage(
         staying_bytes=beside,
         cuts_channels=channel is not None and _channels_may_be_cut(geometry, run.steps),
     )
+
+
+def _array_steps(whole: Sequence[int], size: Sequence[int], lanes: Sequence[int]) -> int:
+    """Steps of an array with so many lanes along each axis over a box that is cut into pieces."""
+    counts = (
+        full // part * ceil_div(part, lane) + ceil_div(full % part, lane)
+        for full, part, lane in zip(whole, size, lanes, strict=True)
+    )
+    return prod(counts)
 
 
 def _channels_may_be_cut(geometry: GroupGeometry, steps: Sequence[int]) -> bool:

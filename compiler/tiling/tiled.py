@@ -7,7 +7,8 @@ from fractions import Fraction
 from functools import cached_property
 from math import ceil
 
-from compiler.cost.array import spatial_lanes
+from compiler.cost.array import array_lanes, spatial_lanes
+from compiler.ops.op_facts import OpFacts
 from compiler.tiling.cut import GroupCut
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import largest_part
@@ -21,6 +22,7 @@ from compiler.tiling.weights import (
     step_weights,
     table_bytes,
     weight_homes,
+    with_fewer_cycles,
 )
 from compiler.units import ceil_div
 
@@ -55,14 +57,36 @@ class TiledGroup(GroupCut):
                     found[step] = (number, stage)
         return tuple(found)
 
+    def doubles_pieces(self, stage: CoreStage) -> bool:
+        """True if a stage's pieces have a second buffer: in what a core has left beside all that it holds (PROG-2)."""
+        weights = self.core_weight_bytes if self.profile.weights_share_activations else 0
+        return stage.piece_bytes <= self.profile.nram.capacity_bytes - self.core_peak_bytes - weights
+
     # --- weights ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def weights(self) -> tuple[StepWeights, ...]:
-        """Per step its weights, compressed as the profile says for what lies on the chip."""
-        return step_weights(
+        """Per step its weights, compressed as the profile says for what lies on the chip.
+
+        A slice that passes alone leaves fewer lanes of the array idle than one beside another. It comes while no core
+        works, so that is done where the array would lose more, and never for whole maps (FUSE-16).
+        """
+        found = step_weights(
             self.geometry, self.profile, self.configuration, self.slices, self.input_parts, self.table_bytes
         )
+        if all(weights.in_one_buffer is None for weights in found) or self.is_whole_map:
+            return found
+        return tuple(self._with_fewer_cycles(*pair) for pair in zip(found, self.geometry.ops, strict=True))
+
+    def _with_fewer_cycles(self, weights: StepWeights, op: OpFacts) -> StepWeights:
+        if weights.in_one_buffer is None:
+            return weights
+        columns, rows = array_lanes(op, self.profile)
+        bands = self.configuration.core_spread is Spread.BANDS and self.walk.rows is not None
+        divide = {self.walk.rows: self.configuration.cores} if bands and self.walk.rows is not None else {}
+        steps = self.frustums.steps(op, {"W": columns, "H": rows}, divide)
+        channels, tiles = self.channels_of_core(op), self.walk.tiles
+        return with_fewer_cycles(weights, op, channels, steps, tiles, self.profile, self.configuration)
 
     @cached_property
     def table_bytes(self) -> tuple[int, ...]:
@@ -72,7 +96,7 @@ class TiledGroup(GroupCut):
         buffers = [buffers_read(op, frustums, whole) for op in self.geometry.ops]
         return table_bytes(self.geometry, self.profile, buffers)
 
-    @property
+    @cached_property
     def weights_in_place(self) -> bool:
         """True if stationary weights lie where they are used, so that nothing is staged.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 
 from compiler.cost.array import CoreWork, ElementSizes, array_lanes, core_use, register_energy_pj
 from compiler.cost.levels import LevelBytes
 from compiler.cost.model import StepTraffic, Traffic
 from compiler.cost.rates import direct_is_as_wide, mac_energy_pj, reads_are_shared
 from compiler.ops.op_facts import GraphFacts, OpFacts
-from compiler.tiling.geometry import reads_own_channels
+from compiler.tiling.geometry import GroupGeometry, reads_own_channels
 from compiler.tiling.halos import halos_of
 from compiler.tiling.loads import table_reads, weight_reads
 from compiler.tiling.pace import (
@@ -19,10 +19,13 @@ from compiler.tiling.pace import (
     copying_cycles,
     filling_cycles,
     in_turn,
+    turns,
     unevenness,
     unhidden_weight_bytes,
 )
-from compiler.tiling.tile import HaloMode, Spread, WeightHome
+from compiler.tiling.placement import Placement
+from compiler.tiling.sharing import passed_parts
+from compiler.tiling.tile import Configuration, HaloMode, Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
@@ -79,6 +82,7 @@ def traffic_of(group: TiledGroup) -> Traffic:
         units=group.walk.units,
         cores=group.walk.units * configuration.cores,
         overlapped=configuration.double_buffered or repeats == 1,
+        hidden_transfers=hidden_transfers(geometry, configuration, repeats),
         exposed_transfers=1 if configuration.double_buffered else repeats,
         sram_ends=sram_ends,
         nram_ends=nram_ends,
@@ -86,6 +90,16 @@ def traffic_of(group: TiledGroup) -> Traffic:
         steps=steps,
         table_bytes=sum(table_reads(group).values()),
     )
+
+
+def hidden_transfers(geometry: GroupGeometry, configuration: Configuration, repeats: int) -> int:
+    """DRAM transfers of a unit's `repeats` of tiles but the first load and the last store; 0 if all are exposed.
+
+    What is done once has nothing to buffer twice, whatever its configuration says.
+    """
+    if repeats > 1 and not configuration.double_buffered:
+        return 0
+    return max(0, repeats * (len(geometry.inputs) + len(geometry.outputs)) - 2)
 
 
 def _unhidden(group: TiledGroup, from_dram: list[int]) -> int:
@@ -107,7 +121,9 @@ def input_bytes(group: TiledGroup) -> tuple[int, int]:
 def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
     """The same for each input by name."""
     found = {}
-    by_channels = group.configuration.spread is Spread.CHANNELS
+    configuration = group.configuration
+    by_channels = configuration.spread is Spread.CHANNELS
+    are_bands = configuration.spread is Spread.BANDS and configuration.placement is Placement.BANDS
     for name in group.geometry.inputs:
         constant, shares = group.frustums.factors(name)
         own = constant
@@ -117,7 +133,12 @@ def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
             # what is the same for all tiles along an axis reaches the chip once and is passed on
             unchanging = axis not in _followed(group, name)
             cached = unchanging and group.frustums.tiles[axis].mode is not HaloMode.RECOMPUTE
-            once *= 1 if cached else share.made_sum
+            in_bands = unchanging and axis == group.walk.rows and are_bands
+            if by_channels and axis == "C" and group.slices == 1:
+                # units that make channels of one group of a convolution need the same
+                once *= _distinct(group, name)
+            else:
+                once *= 1 if cached else ceil_div(share.made_sum, group.walk.units) if in_bands else share.made_sum
         divided = group.channels_are_free and "C" in _followed(group, name)
         whole_output = group.geometry.channels_follow and _follows_channels(group, name)
         own *= group.configuration.units if by_channels and not (divided or whole_output) else 1
@@ -125,6 +146,14 @@ def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
             once, own = once * group.core_walk.rounds, own * group.core_walk.rounds
         found[name] = once, max(once, own)
     return found
+
+
+def _distinct(group: TiledGroup, name: str) -> int:
+    """Channels of an input over all ranges that differ: units that share out the output's read equal ones once."""
+    ranges = [
+        zip(starts.tolist(), stops.tolist(), strict=True) for a, starts, stops in group.frustums.boxes[name] if a == "C"
+    ]
+    return prod(sum(stop - start for start, stop in set(its)) for its in ranges)
 
 
 def _followed(group: TiledGroup, name: str) -> frozenset[str]:
@@ -175,8 +204,9 @@ def _nested_moves(group: TiledGroup, step: int) -> _Moved:
     if group.exchanges and group.configuration.core_spread is Spread.BANDS and group.configuration.cores > 1:
         between = _between_cores(group, op.output)
         filled, drained = filled + between, drained + between
-    if _is_gathered(group, op):
-        gathered = frustums.made_bytes(op.output)
+    part = _gathered_part(group, op)
+    if part:
+        gathered = ceil(frustums.made_bytes(op.output) * part)
         drained += 0 if op.output in geometry.outputs else gathered
     return _to_cores(group, op, filled, gathered, drained)
 
@@ -201,6 +231,15 @@ def _staged_moves(group: TiledGroup, step: int) -> _Moved:
         filled += waiting
         drained = ceil(frustums.made_bytes(op.output) * stage.staying[op.output]) + waiting
     return _to_cores(group, op, filled, 0, drained)
+
+
+def _fetched(group: TiledGroup, op: OpFacts) -> float:
+    """How often, in the turns of its tiles, a core puts parts of a result into the SRAM and takes them back."""
+    if not group.is_nested:
+        return 0.0
+    tiles, along = group.core_frustums.tiles, group.core_frustums.reused_along(op.output)
+    outside = [tiles[axis] for axis in along if axis not in group.core_kept_axes]
+    return sum(2.0 * (its.count - int(its.restarts.sum())) / its.count for its in outside)
 
 
 def _waiting_in_sram(group: TiledGroup, name: str) -> int:
@@ -229,11 +268,16 @@ def _to_cores(group: TiledGroup, op: OpFacts, filled: int, gathered: int, draine
     )
 
 
-def _is_gathered(group: TiledGroup, op: OpFacts) -> bool:
-    """True if cores or units make an op's channels in parts and a later op of the group needs all of them."""
-    if group.channels_are_free or group.channel_parts == 1:
-        return False
-    return op.output in group.geometry.gathered
+def _gathered_part(group: TiledGroup, op: OpFacts) -> float:
+    """The part of an op's result that cores or units which make its channels in parts need of each other.
+
+    All of it where some waits for later tiles: whoever takes it up then has all channels.
+    """
+    if group.channels_are_free or group.channel_parts == 1 or op.channel_axis is None:
+        return 0.0
+    if group.core_frustums.kept_bytes(op.output):
+        return 1.0
+    return passed_parts(group.geometry, group.channel_parts)[op.index]
 
 
 def _between_cores(group: TiledGroup, name: str) -> int:
@@ -268,6 +312,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
             positions=positions * inner,
             channels=ceil_div(channels, inner),
             pieces=max(1, _pieces(group, step)) * slices * inner,
+            sums=group.input_parts if op is geometry.product else 1,
         ),
         sizes,
         profile,
@@ -308,9 +353,12 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
         in_sram = weights.size_bytes * (1 if _is_shared_out(group) else group.walk.units)
     halos, halo_hops = halos_of(group, op)
     passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
+    gathered = ceil(facts.tensor_bytes(op.output) * _gathered_part(group, op))
     others = Passed(
-        gathered=facts.tensor_bytes(op.output) if by_channels and _is_gathered(group, op) else 0,
-        among_cores=facts.tensor_bytes(op.output) if cores_share and _is_gathered(group, op) else 0,
+        gathered=gathered if by_channels else 0,
+        among_cores=gathered if cores_share else 0,
+        senders=configuration.cores if group.is_nested else 1,
+        fetched=_fetched(group, op),
         unit_share=_share(group, by_bands) / (configuration.units if by_channels else 1),
         halos=halos,
         reduced=_reduced(group, op),
@@ -340,7 +388,7 @@ def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_
         registers_pj=register_energy_pj(use, profile) * copies,
         exchanged_bytes=exchanged,
         awaited_bytes=awaited,
-        awaited_cycles=awaited_cycles(group, others),
+        awaited_cycles=awaited_cycles(profile, group.walk.units, configuration.cores, turns(group), others),
         filling_cycles=filling_cycles(group, step, move.filled, move.broadcast, move.drained),
         exchanged_byte_hops=exchanged - halos + halo_hops,
         macs=macs,

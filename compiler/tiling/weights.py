@@ -9,6 +9,13 @@ from math import ceil
 from typing import Final
 
 from compiler.address.unit import largest_table_bytes
+from compiler.cost.array import array_of, array_passes
+from compiler.cost.rates import (
+    dram_port_bytes_per_cycle,
+    dram_startup_cycles,
+    engine_startup_cycles,
+    reads_are_shared,
+)
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.frustum import Frustums
@@ -24,36 +31,37 @@ LARGEST_ELEMENT_BYTES: Final = 8
 class StepWeights:
     """One op's weights under a tiling: in DRAM, as one unit needs them, as one core holds them, and its slices.
 
-    `table_bytes`: the op's address tables, which lie with its weights on the chip and are counted with them there, but
-    not in `size_bytes` (ADDR-5). `shared_bytes`: what of `core_bytes` does not follow the output channels, so every
-    slice needs all of it. `comes_again`: all that `core_bytes` counts gives way to more of them, for the output
-    channels or what is summed over are cut in time.
+    `slice_bytes`: the largest slice, of whole channels. `table_bytes`: the op's address tables, which lie with its
+    weights on the chip and are counted with them there, but not in `size_bytes` and `slice_bytes` (ADDR-5).
+    `shared_bytes`: what of `core_bytes` does not follow the output channels, so every slice needs all of it.
+    `comes_again`: all that `core_bytes` counts gives way to more of them, for the output channels or what is summed
+    over are cut in time. `slice_buffers`: how many slices have room in a core while they pass. `in_one_buffer`: the
+    same weights in slices of which each has all the room, where these leave fewer lanes of the array idle.
     """
 
     size_bytes: int
     unit_bytes: int
     core_bytes: int
     slices: int
+    slice_bytes: int
     table_bytes: int = 0
     shared_bytes: int = 0
     comes_again: bool = False
-
-    @property
-    def _slice_bytes(self) -> int:
-        return self.shared_bytes + ceil_div(self.core_bytes - self.table_bytes - self.shared_bytes, self.slices)
+    slice_buffers: int = 2
+    in_one_buffer: StepWeights | None = None
 
     @property
     def staged_core_bytes(self) -> int:
         """One slice of them, where they pass in slices; beside the op's address tables."""
-        return self._slice_bytes + self.table_bytes
+        return self.slice_bytes + self.table_bytes
 
     @property
     def passing_core_bytes(self) -> int:
-        """What a core holds of them at once while they pass: two slices, one that is used and one that comes.
+        """What a core holds of them at once while they pass: with two buffers a slice that is used and one that comes.
 
         The second one begins where any element may lie.
         """
-        return (align(self._slice_bytes) if self.slices > 1 else 0) + self.staged_core_bytes
+        return (align(self.slice_bytes) if self.slices > 1 and self.slice_buffers > 1 else 0) + self.staged_core_bytes
 
 
 def most_table_bytes(geometry: GroupGeometry, profile: Profile, configuration: Configuration) -> tuple[int, ...]:
@@ -119,7 +127,12 @@ def step_weights(
         weights = known.get(key)
         if not isinstance(weights, StepWeights):
             weights = _step_weights(geometry, op, (units, cores, depth), room, profile, beside)
-            weights = known[key] = replace(weights, comes_again=again and weights.size_bytes > 0)
+            weights = replace(weights, comes_again=again and weights.size_bytes > 0)
+            if weights.in_one_buffer is not None:
+                weights = replace(
+                    weights, in_one_buffer=replace(weights.in_one_buffer, comes_again=weights.comes_again)
+                )
+            known[key] = weights
         found.append(weights)
     return tuple(found)
 
@@ -130,7 +143,9 @@ def _step_weights(
     """One op's weights in `parts` for units, for cores and of what is summed; slices of at most `room` bytes."""
     entries = geometry.facts.weight_entries[op.index]
     if not entries:
-        return StepWeights(size_bytes=0, unit_bytes=beside, core_bytes=beside, slices=1, table_bytes=beside)
+        return StepWeights(
+            size_bytes=0, unit_bytes=beside, core_bytes=beside, slices=1, slice_bytes=0, table_bytes=beside
+        )
     units, cores, summed = parts
     depth, factor = Fraction(1), profile.weights.compression
     if op.matrix is not None:
@@ -140,21 +155,45 @@ def _step_weights(
     shared = sum(_share(*entry, cores, depth) for entry in entries if entry[1] == 1)
     if factor != 1:
         unit, core, shared = ceil(unit * factor), ceil(core * factor), ceil(shared * factor)
-    slices = 1
-    if room is not None:
-        shape = geometry.facts.tensors[op.output].shape
-        channels = shape[op.channel_axis] if op.channel_axis is not None else 1
-        # as few slices as let two of them lie in a core at once
-        left = (room - ceil_div(beside, 2)) // LARGEST_ELEMENT_BYTES * LARGEST_ELEMENT_BYTES - shared
-        slices = max(1, min(ceil_div(channels, cores), ceil_div(core - shared, max(1, left))))
-    return StepWeights(
+    whole = StepWeights(
         size_bytes=sum(size for size, _, _ in entries),
         unit_bytes=unit + beside,
         core_bytes=core + beside,
-        slices=slices,
+        slices=1,
+        slice_bytes=core,
         table_bytes=beside,
         shared_bytes=shared,
     )
+    if room is None:
+        return whole
+    shape = geometry.facts.tensors[op.output].shape
+    channels = ceil_div(shape[op.channel_axis] if op.channel_axis is not None else 1, cores)
+    two = _sliced(whole, op, channels, room - ceil_div(beside, 2), profile)
+    one = replace(_sliced(whole, op, channels, 2 * room - beside, profile), slice_buffers=1)
+    return (
+        replace(two, in_one_buffer=one)
+        if passes_of(one, op, channels, profile) < passes_of(two, op, channels, profile)
+        else two
+    )
+
+
+def _sliced(whole: StepWeights, op: OpFacts, channels: int, room: int, profile: Profile) -> StepWeights:
+    """Weights in as few slices as let each have so much room, or some more where that leaves fewer lanes idle."""
+    shared = whole.shared_bytes
+    left, sliced = room // LARGEST_ELEMENT_BYTES * LARGEST_ELEMENT_BYTES - shared, whole.slice_bytes - shared
+    if not sliced:
+        return whole
+    least = ceil_div(channels, min(channels, max(1, left * channels // sliced)))
+    tried = []
+    for slices in range(least, min(channels, 2 * least - 1) + 1):
+        size = ceil_div(sliced * ceil_div(channels, slices), channels)
+        tried.append(replace(whole, slices=slices, slice_bytes=shared + size))
+    return min(tried, key=lambda weights: passes_of(weights, op, channels, profile))
+
+
+def passes_of(weights: StepWeights, op: OpFacts, channels: int, profile: Profile) -> int:
+    """How often the array goes over the same positions for so many channels of a core, slice by slice."""
+    return weights.slices * array_passes(op, ceil_div(channels, weights.slices), profile)
 
 
 def _share(size_bytes: int, channels: int, is_factor: bool, parts: int, depth: Fraction) -> int:
@@ -169,6 +208,44 @@ def weight_slice_bytes(profile: Profile) -> int:
     Where weights and activations share a memory, a quarter of it.
     """
     return max(1, profile.weight_memory_bytes // (4 if profile.weights_share_activations else 2))
+
+
+def slice_cycles(weights: StepWeights, profile: Profile, configuration: Configuration, home: WeightHome) -> float:
+    """Cycles in which a slice of the weights comes to the cores of all units: from the SRAMs, or from DRAM (TILE-7)."""
+    engines, by_channels = profile.engines, configuration.core_spread is Spread.CHANNELS
+    slowest, size = 0.0, weights.slice_bytes
+    on_bus = engines.bus is not None and configuration.cores > 1 and not by_channels
+    if (engine := engines.bus if on_bus else engines.mvdma) is not None:
+        slowest = size / engine.bytes_per_cycle + engine_startup_cycles(engine, profile)
+    if home is WeightHome.DRAM:
+        parts = (configuration.cores if by_channels else 1) * (
+            configuration.units if configuration.spread is Spread.CHANNELS or not reads_are_shared(profile) else 1
+        )
+        moved = size * parts / dram_port_bytes_per_cycle(profile, configuration.units)
+        slowest = max(slowest, moved + dram_startup_cycles(profile))
+    return slowest
+
+
+def with_fewer_cycles(
+    weights: StepWeights,
+    op: OpFacts,
+    channels: int,
+    steps: int,
+    tiles: int,
+    profile: Profile,
+    configuration: Configuration,
+) -> StepWeights:
+    """The weights, or their slices with all the room for each where that saves more cycles of the array than it waits.
+
+    `channels`: of a core; `steps`: of the array over all positions; `tiles`: of the walk.
+    """
+    one = weights.in_one_buffer
+    if one is None or op.matrix is None:
+        return weights
+    each = steps * ceil_div(op.matrix.in_channels, array_of(op, profile).c) * op.matrix.taps
+    saved = each * (passes_of(weights, op, channels, profile) - passes_of(one, op, channels, profile))
+    home = WeightHome.SRAM if configuration.weights_in_sram else WeightHome.DRAM
+    return one if tiles * one.slices * slice_cycles(one, profile, configuration, home) < saved else weights
 
 
 def line_bytes(weights: Sequence[StepWeights], profile: Profile, *, in_place: bool) -> int:

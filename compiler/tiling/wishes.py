@@ -16,8 +16,7 @@ class Wishes:
 
     halo and placement: a mode, or `auto`. sizes and core: extents of the SRAM tile and the core tile by axis, as far
     as they are pinned. modes: the halo mode by axis, None: not pinned. fixed: pinned fields of the configuration.
-    split: how the SRAM tile of a configuration is found, along the axes that are not pinned. is_searched: whether the
-    length of the group's program binds, as it does where nobody asked for this group.
+    split: how the SRAM tile of a configuration is found, along the axes that are not pinned.
     """
 
     objective: str
@@ -28,7 +27,6 @@ class Wishes:
     modes: Mapping[str, HaloMode] | None = None
     fixed: Mapping[str, object] = field(default_factory=dict)
     split: Split = field(default_factory=Split)
-    is_searched: bool = True
 
     @property
     def is_pinned(self) -> bool:

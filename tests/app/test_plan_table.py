@@ -23,7 +23,6 @@ _LONG_NAMES = {
     "swin_torchscript": "cluster4x4",
     "bert_torchscript_unfolded": "edge4",
     "quantised_resnet_torchscript": "edge4",
-    "unet_bilinear_torchscript": "cluster4x4",
     "lstm_tagger_dynamo": "edge4",
     "mobilenet_v3_torchscript": "manycore2x64",
 }

@@ -243,12 +243,12 @@ def test_indices_are_made_up_within_their_table(tmp_path: Path) -> None:
     assert json.loads(tessera(*words).stdout)["comparison"]["holds"] is True
 
 
-def bad_inputs(tmp_path: Path) -> dict[str, str]:
+def bad_inputs(folder: Path, tmp_path: Path) -> dict[str, str]:
     np.savez(tmp_path / "named.npz", y=np.zeros(3))
     np.savez(tmp_path / "shape.npz", x=np.zeros((1, 3, 16, 15), np.float32))
     np.savez(tmp_path / "pickle.npz", x=np.array([{}], dtype=object))
     (tmp_path / "text.npz").write_text("hello")
-    (tmp_path / "cut.tsx").write_bytes(file_of(executable(network()))[:-8])
+    (tmp_path / "cut.tsx").write_bytes((folder / "executable.tsx").read_bytes()[:-8])
     return {name: str(tmp_path / name) for name in ("named.npz", "shape.npz", "pickle.npz", "text.npz", "cut.tsx")}
 
 
@@ -276,7 +276,7 @@ def bad_inputs(tmp_path: Path) -> dict[str, str]:
 def test_wrong_requests_are_one_block_and_an_exit_code(
     folder: Path, tmp_path: Path, words: list[str], exit_code: int, code: str
 ) -> None:
-    made = {**bad_inputs(tmp_path), **{name: str(folder / name) for name in ("net.onnx", "executable.tsx")}}
+    made = {**bad_inputs(folder, tmp_path), **{name: str(folder / name) for name in ("net.onnx", "executable.tsx")}}
     found = problem(*(made.get(word, word) for word in words), exit_code=exit_code)
     assert found["code"] == code
 

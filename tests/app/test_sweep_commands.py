@@ -59,7 +59,7 @@ def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def swept(*words: str) -> dict[str, Any]:
-    answer = tessera("sweep", "chain.onnx", "--workers", "2", *words, "--json")
+    answer = tessera("sweep", "chain.onnx", "--workers", "1", *words, "--json")
     assert answer.exit_code == 0, answer.output
     return dict(json.loads(answer.stdout))
 
@@ -232,7 +232,7 @@ def test_ctrl_c_keeps_the_points_that_are_finished_and_leaves_no_process() -> No
 
 
 def sized(*words: str) -> Result:
-    return tessera("size", "chain.onnx", "-p", "edge4", "--field", "nram", "--workers", "2", *words)
+    return tessera("size", "chain.onnx", "-p", "edge4", "--field", "nram", "--workers", "1", *words)
 
 
 @pytest.mark.slow

@@ -88,6 +88,7 @@ def hold(url: str, library: str, held: Any) -> None:
         signal.pause()
 
 
+@pytest.mark.slow
 def test_many_requests_of_two_workers_build_a_missing_library_once(client: redis.Redis, redis_url: str) -> None:
     spawn = multiprocessing.get_context("spawn")
     workers = [spawn.Process(target=ask_often, args=(redis_url, REQUESTS // WORKERS)) for _ in range(WORKERS)]

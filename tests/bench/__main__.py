@@ -1,6 +1,7 @@
 """Run the benchmarks: `python -m tests.bench [NAME ...]`; without names all of them.
 
-A name may be followed by tables of that benchmark, where these can be chosen: `search n2 n3`.
+A name may be followed by tables of that benchmark, where these can be chosen: `search n2 n3`. `plans` runs only
+where it is given a file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tests.bench import (
     loops,
     partition,
     plan_first,
+    plans,
     prices,
     programs,
     recurrence,
@@ -72,8 +74,14 @@ def main(names: list[str]) -> int:
     if names and names[0] == "first-answer" and len(names) == 2:
         first_answer.run(Path(names[1]))
         return 0
+    if len(names) > 1 and names[0] == "plans":
+        plans.run(*names[1:])
+        return 0
     if names and names[0] == "estimates" and all(name in estimates.CHIPS for name in names[1:]):
         estimates.run(tuple(names[1:]))
+        return 0
+    if names and names[0] == "recurrence" and all(name in recurrence.TABLES for name in names[1:]):
+        recurrence.run(tuple(names[1:]) or recurrence.TABLES)
         return 0
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

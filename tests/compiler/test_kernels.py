@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import compiler.kernels  # noqa: F401 - what set-up does, so that each test finds the machine code
 from compiler.compile import compile_model
@@ -80,6 +81,7 @@ print(json.dumps([compiled, loaded]))
 """
 
 
+@pytest.mark.slow
 def test_a_read_only_installation_loads_the_machine_code_beside_its_sources(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "compiler", tmp_path / "compiler")
     answer = subprocess.run(

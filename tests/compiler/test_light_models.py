@@ -45,7 +45,7 @@ CASES = [
 ]
 
 
-@pytest.mark.matrix(first=1, rest=9)
+@pytest.mark.matrix(first=0, rest=10)
 @pytest.mark.parametrize(("name", "profile", "objective"), CASES)
 def test_a_light_model_compiles_within_its_bounds(name: str, profile: str, objective: Objective) -> None:
     """Floor ≤ plan; on its objective plan ≤ `none`; every node in exactly one group or folded (IMPORT-2)."""

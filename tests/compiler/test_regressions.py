@@ -98,7 +98,8 @@ def test_stationary_weights_of_a_product_whose_channels_a_view_cuts_are_brought_
             perm=[2, 0, 3, 1, 4],
         )
     )
-    compilation = compile_model(model.data(), builtin_profile("manycore2x64"))
+    options = parse_options({"objective": "dram_bytes"})
+    compilation = compile_model(model.data(), builtin_profile("manycore2x64"), options)
     (group,) = (group for segment in compilation.plan.segments for group in segment.groups)
     assert group.placement.spread == "channels"
     assert group.tiling.tiles > 1

@@ -152,8 +152,9 @@ def test_links_without_a_rate_take_no_time() -> None:
     assert report.stream.latency_s == pytest.approx(report.totals.simulated_latency_s)
 
 
-def test_the_report_stays_small() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_report_stays_small(profile: str) -> None:
     """However many commands: engines by name, slices and maps of fixed size."""
-    for profile in PROFILES:
-        for program in compiled("squeezenet", profile, "none").report.programs:
-            assert len(json.dumps([str(part) for part in (program.engines, program.usage, program.held)])) < 150_000
+    for program in compiled("squeezenet", profile, "none").report.programs:
+        assert len(json.dumps([str(part) for part in (program.engines, program.usage, program.held)])) < 150_000

@@ -11,6 +11,7 @@ import pytest
 
 from app.supervisor.service import EmbeddedService
 from tests.service.harness import Api, settings
+from tests.service.spare import Spare
 
 
 @pytest.fixture(scope="session")
@@ -31,14 +32,29 @@ def api(service: EmbeddedService) -> Iterator[Api]:
     connection.http.close()
 
 
+@pytest.fixture(scope="session")
+def spares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spare]:
+    """Where `spare` comes from."""
+    made = Spare(lambda: tmp_path_factory.mktemp("spare"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def spare(spares: Spare) -> Iterator[tuple[EmbeddedService, Api]]:
+    """A service that the test may freeze, fill and damage; no result of an earlier test is cached."""
+    with spares.lent() as (service, api):
+        yield service, api
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., tuple[EmbeddedService, Api]]]:
     """Start services of the test's own, stopped at its end."""
     with ExitStack() as stack:
 
-        def begin(folder: str = "data", **changes: Any) -> tuple[EmbeddedService, Api]:
+        def begin(folder: str = "data", until: str = "/readyz", **changes: Any) -> tuple[EmbeddedService, Api]:
             running = stack.enter_context(EmbeddedService(settings(tmp_path / folder, **changes)))
-            running.wait_until()
+            running.wait_until(until)
             connection = Api(running.url)
             stack.callback(connection.http.close)
             return running, connection

@@ -56,7 +56,7 @@ def test_loopback_names_are_hosts_at_any_port(api: Api, host: str) -> None:
 
 
 def test_names_of_the_setting_are_hosts_too(start: Callable[..., tuple[EmbeddedService, Api]]) -> None:
-    _, api = start(allowed_hosts="tessera.lan, 192.0.2.7")
+    _, api = start(until="/livez", allowed_hosts="tessera.lan, 192.0.2.7")
     for host, status in (("Tessera.lan:443", 200), ("192.0.2.7", 200), ("localhost", 200), ("other.lan", 421)):
         assert api.http.get("/livez", headers={"Host": host}).status_code == status, host
     own = {"Host": "tessera.lan", "Origin": "https://tessera.lan", "Sec-Fetch-Site": "same-origin"}

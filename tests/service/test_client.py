@@ -292,6 +292,7 @@ def test_ctrl_c_while_a_service_compiles_cancels_the_job_and_says_so(
     assert api.finished(job.id)["state"] == "cancelled"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_documents_run(
     service: EmbeddedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

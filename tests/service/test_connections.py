@@ -56,7 +56,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An API with small limits."""
     limits = {"head_timeout_s": 0.6, "idle_timeout_s": 0.6, "stall_s": 0.6, "max_head_bytes": 4096}
     with EmbeddedService(settings(tmp_path_factory.mktemp("limits"), **limits)) as running:
-        running.wait_until()
+        running.wait_until("/livez")
         yield running.url
 
 
@@ -136,7 +136,7 @@ def test_what_is_no_http_is_refused(url: str) -> None:
 
 def test_an_answer_that_is_not_taken_ends(start: Start) -> None:
     """What is sent in answer does not fit the buffers of the connection, and nobody reads it."""
-    service, api = start(stall_s=0.6, idle_timeout_s=60.0)
+    service, api = start(until="/livez", stall_s=0.6, idle_timeout_s=60.0)
     with socket.socket() as lazy:
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         lazy.connect((httpx.URL(service.url).host, httpx.URL(service.url).port))
@@ -168,7 +168,7 @@ def test_idle_connections_do_not_lock_others_out(start: Start) -> None:
 
 
 def test_connections_beyond_the_limit_are_refused_while_all_are_busy(start: Start) -> None:
-    service, api = start(max_connections=3)
+    service, api = start(until="/livez", max_connections=3)
     api.http.close()
     busy = [Caller(service.url, POST) for _ in range(3)]
     first: Any = until(lambda: _refused_at_once(service.url), "all connections in use", 10)

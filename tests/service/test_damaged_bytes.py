@@ -84,10 +84,10 @@ def flip_a_weight(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [cut, flip_a_weight])
 def test_a_damaged_model_fails_its_job_alone_and_is_uploaded_again(
-    start: Start, damage: Callable[[Path], None]
+    spare: tuple[EmbeddedService, Api], damage: Callable[[Path], None]
 ) -> None:
     """A flipped weight made a wrong executable under the right digest, and the failure of a cut model stayed known."""
-    service, api = start()
+    service, api = spare
     data = network().data()
     model = api.upload(data)
     damage(model_store(service.settings.store_dir).path(model))
@@ -137,8 +137,8 @@ def test_a_result_whose_inputs_are_damaged_too_is_answered_as_lost(start: Start)
         assert settled(api, link).content == answer.content
 
 
-def test_a_changed_profile_of_ours_is_written_again(start: Start) -> None:
-    service, api = start()
+def test_a_changed_profile_of_ours_is_written_again(spare: tuple[EmbeddedService, Api]) -> None:
+    service, api = spare
     model = api.upload(conv_chain(3))
     plan = api.http.get(api.finished(api.submit(model))["links"]["plan"]).json()
     digest = profile_digest(builtin_profile("cluster4x4"))

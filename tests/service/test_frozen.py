@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -74,8 +75,8 @@ def test_a_frozen_broker_is_answered_503_within_two_seconds(start: Start) -> Non
     until(lambda: api.http.get("/readyz").status_code == 200, "the service to be ready again")
 
 
-def test_who_waits_for_a_job_is_told_that_the_broker_hangs(start: Start) -> None:
-    service, api = start()
+def test_who_waits_for_a_job_is_told_that_the_broker_hangs(spare: tuple[EmbeddedService, Api]) -> None:
+    service, api = spare
     model = api.upload(conv_chain(1))
     os.kill(service.pids["worker"], signal.SIGSTOP)
     job = api.submit(model)
@@ -104,11 +105,14 @@ def test_who_waits_for_a_job_is_told_that_the_broker_hangs(start: Start) -> None
             assert time.monotonic() - frozen_at < SOON_S
             assert stream.result(30) == 200
             assert ended["stream"] - frozen_at < SOON_S
+    os.kill(service.pids["worker"], signal.SIGCONT)
+    until(lambda: api.http.get(f"/v1/jobs/{job}").status_code == 200, "the job again")
+    api.finished(job)
 
 
-def test_followers_that_leave_give_their_connections_to_redis_back(start: Start) -> None:
+def test_followers_that_leave_give_their_connections_to_redis_back(spare: tuple[EmbeddedService, Api]) -> None:
     """After 400 followers 444 connections stayed."""
-    service, api = start()
+    service, api = spare
     model = api.upload(conv_chain(1))
     os.kill(service.pids["worker"], signal.SIGSTOP)
     job = api.submit(model)
@@ -123,6 +127,8 @@ def test_followers_that_leave_give_their_connections_to_redis_back(start: Start)
         for stream in streams:
             stream.__exit__(None, None, None)
     until(lambda: process.num_fds() < before + 30, "connections to close", 30)
+    os.kill(service.pids["worker"], signal.SIGCONT)
+    api.finished(job)
 
 
 def works_without_cache(api: Api, model: str) -> None:
@@ -166,9 +172,9 @@ def test_what_may_be_lost_is_done_without_while_it_hangs_and_while_it_is_gone(st
     "damage",
     [b"\xff\xfe", b"no JSON", b"{}", b'{"state":"succeeded"}', b'{"state":"succeeded","report":"../../etc"}', None],
 )
-def test_a_damaged_result_is_unknown_and_goes(start: Start, damage: bytes | None) -> None:
+def test_a_damaged_result_is_unknown_and_goes(spare: tuple[EmbeddedService, Api], damage: bytes | None) -> None:
     """It was answered 500 for as long as it was kept."""
-    service, api = start()
+    service, api = spare
     model = api.upload(conv_chain(1))
     first = api.finished(api.submit(model))
     client = redis.Redis.from_url(service.cache_url)
@@ -209,13 +215,17 @@ def test_a_connection_that_is_not_answered_is_given_up_in_the_same_time(tmp_path
         assert time.monotonic() - started < SOON_S
 
 
-def test_a_broker_that_may_lose_records_is_named_by_readyz(start: Start) -> None:
-    service, api = start()
-    client = redis.Redis.from_url(service.broker_url)
+def test_a_broker_that_may_lose_records_is_named_by_readyz(spare: tuple[EmbeddedService, Api]) -> None:
+    service, api = spare
+    client: Any = redis.Redis.from_url(service.broker_url)
     assert "degraded" not in api.http.get("/readyz").json()
-    client.config_set("appendfsync", "everysec")
-    client.config_set("maxmemory-policy", "allkeys-lru")
+    lossy = {"appendfsync": "everysec", "maxmemory-policy": "allkeys-lru"}
+    safe = {name: client.config_get(name)[name] for name in lossy}
+    for name, value in lossy.items():
+        client.config_set(name, value)
     ready = api.http.get("/readyz")
     assert ready.status_code == 200
     assert ready.json()["degraded"] == "appendfsync is everysec, maxmemory-policy is allkeys-lru"
+    for name, value in safe.items():
+        client.config_set(name, value)
     client.close()

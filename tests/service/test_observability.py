@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
 
 from app.redis_urls import connect
@@ -121,9 +122,10 @@ def test_metrics_tell_the_work_from_what_was_cached_and_how_long_each_phase_took
     assert found["tessera_disk_free_bytes"] > 0
 
 
-def test_metrics_say_how_long_the_queue_of_each_owner_is(start: Start) -> None:
-    service, api = start()
-    api.submit(api.upload(conv_chain(400)))
+def test_metrics_say_how_long_the_queue_of_each_owner_is(spare: tuple[EmbeddedService, Api]) -> None:
+    service, api = spare
+    worker = psutil.Process(service.pids["worker"])
+    worker.suspend()
     waiting = api.submit(api.upload(conv_chain(3)), "edge4")
     client = connect(service.broker_url)
     api.in_state(waiting, "queued")
@@ -133,3 +135,5 @@ def test_metrics_say_how_long_the_queue_of_each_owner_is(start: Start) -> None:
     first = until(lambda: figures(api).get(name), "an age")
     assert until(lambda: figures(api).get(name, 0) > first, "the age to grow")
     client.close()
+    api.http.post(f"/v1/jobs/{waiting}/cancel")
+    worker.resume()

@@ -126,7 +126,7 @@ def test_a_job_whose_results_cannot_be_stored_says_so_and_may_be_tried_again(beg
     assert (again["state"], again["cached"]) == ("succeeded", False)
 
 
-@pytest.mark.parametrize("where", ["directory", "s3"])
+@pytest.mark.parametrize("where", ["directory", pytest.param("s3", marks=pytest.mark.slow)])
 def test_the_service_removes_what_nothing_refers_to(
     request: pytest.FixtureRequest, start: Start, where: str, prefix: str
 ) -> None:
@@ -151,10 +151,9 @@ def test_the_service_removes_what_nothing_refers_to(
 
 
 def test_the_records_of_another_service_remove_nothing(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: EmbeddedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They do not name what this store holds."""
-    service, _ = start()
     other = document_store(tmp_path / "other" / "blobs")
     needed = other.put(b"the other service needs it")
     os.utime(other.path(needed), (0, 0))

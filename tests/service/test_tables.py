@@ -424,8 +424,8 @@ def test_optimised_tables_survive_the_kill_of_redis(start: Start) -> None:
     assert tables(api, model, "x:1x3x13x14") == best
 
 
-def test_what_was_compiled_last_counts_and_goes_with_its_model(start: Start) -> None:
-    _, api = start()
+def test_what_was_compiled_last_counts_and_goes_with_its_model(spare: tuple[EmbeddedService, Api]) -> None:
+    _, api = spare
     model, first = packaged(api, images())
     assert ask(api, model, "x:1x3x700x50").status_code == 422
     wider = {**RANGES, "h": {"min": 1, "max": 60}, "w": {"min": 1, "max": 60}}

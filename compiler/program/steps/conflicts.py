@@ -2,12 +2,14 @@
 
 A *node* is a step of a group on an engine. A shadow of each memory keeps its last writer, and who has read since; not
 byte by byte: bytes that belong to the same touched boxes have the same history, and are one *atom*. Not all iterations
-are walked through, only the first and last values of each run (`walked`): values in between behave as these do. The
-proof of the program tells whether that was enough.
+are walked through, only the first and last values of each run (`walked`): values in between behave as these do. Tiles
+next to larger or smaller ones are walked through whole: what is loaded for a smaller tile overwrites a part of a larger
+one, which may be read last in any iteration of its inner loops. The proof of the program tells whether that was enough.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,7 +22,8 @@ from numpy.typing import NDArray
 from compiler.machine_code import compiled
 from compiler.program.iteration import PERIOD_MAX
 from compiler.program.steps.action import Numbers, touches_of
-from compiler.program.steps.cells import Cells
+from compiler.program.steps.axis_runs import Run
+from compiler.program.steps.cells import Cells, Product
 from compiler.program.steps.commands import SIDES, Commands, Kinds, Nodes, commands_of, spread
 from compiler.program.timing.ticks import Ints
 
@@ -90,11 +93,34 @@ def walked(cells: Cells, kinds: Kinds) -> Commands:
     looping = [step for step, is_once in enumerate(steps.once) if not is_once]
     for step in looping:
         for unit in steps.spaces(step):
-            for space, runs, _ in cells.products(step, unit):
-                kept = ({*run.values[:_AT_BEGIN], *run.values[-_AT_END:]} for run in runs)
+            products = cells.products(step, unit)
+            beside = _cut_beside(products) if any(len(its.runs) > its.tiles for its in products) else {}
+            for space, runs, tiles in products:
+                kept = [_ends(run, _AT_BEGIN) for run in runs]
                 found |= {space.iteration(counters) for counters in product(*kept)}
+                inside = [run.values for run in runs[tiles:]]
+                for counter in beside.get(runs[:tiles], ()):
+                    near = [*kept[:counter], _ends(runs[counter], _AT_END), *kept[counter + 1 : tiles]]
+                    found |= {space.iteration(counters) for counters in product(*near, *inside)}
     once = [(-1, step) for step, is_once in enumerate(steps.once) if is_once]
     return commands_of(steps, kinds, [*once, *((iteration, step) for iteration in sorted(found) for step in looping)])
+
+
+def _ends(run: Run, at_begin: int) -> set[int]:
+    """So many values of a run at its begin, and those at its end."""
+    return {*run.values[:at_begin], *run.values[-_AT_END:]}
+
+
+def _cut_beside(products: Sequence[Product]) -> dict[tuple[Run, ...], list[int]]:
+    """By runs of tiles the counters along which there are tiles whose inner loops are longer or shorter."""
+    times = {its.runs[: its.tiles]: its.space.counts[its.tiles :] for its in products}
+    along: dict[tuple[int, tuple[Run, ...]], set[Numbers]] = defaultdict(set)
+    for runs, its in times.items():
+        for counter in range(len(runs)):
+            along[counter, (*runs[:counter], *runs[counter + 1 :])].add(its)
+    return {
+        runs: [at for at in range(len(runs)) if len(along[at, (*runs[:at], *runs[at + 1 :])]) > 1] for runs in times
+    }
 
 
 def conflicts_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import Final
 
 import numpy as np
@@ -120,22 +120,30 @@ class GroupSteps:
                         self._count(entry.body, (*at, number))
 
     def _place(self, body: Sequence[Step | Loop], loops: tuple[Loop, ...], strides: Numbers, offset: int) -> int:
-        """Place what is done in a tile, or a time of a loop, from `offset` on; the iterations that it takes."""
-        at = offset
+        """Place what is done in a tile, or a time of a loop, from `offset` on; the iterations that it takes.
+
+        What follows a loop comes in the iteration of its last time. But the first time of a next loop comes one later:
+        with both in one iteration two buffers that alternate would be used again after one iteration.
+        """
+        at, times_before = offset, 0
         for entry in body:
             if isinstance(entry, Step):
                 self._placed.append(_Placed(entry, loops, strides, at))
                 continue
+            times = self._most.get(entry, 1)
+            if times_before and max(times, times_before) > 1:
+                at += 1
             width = self._width_of(entry.body)
             self._place(entry.body, (*loops, entry), (*strides, width), at)
-            # what follows comes in the iteration of the last time
-            at += self._most.get(entry, 1) * width - 1
+            at += times * width - 1
+            times_before = times
         return at - offset + 1
 
     def _width_of(self, body: Sequence[Step | Loop]) -> int:
-        return 1 + sum(
-            self._most.get(entry, 1) * self._width_of(entry.body) - 1 for entry in body if isinstance(entry, Loop)
-        )
+        inner = [entry for entry in body if isinstance(entry, Loop)]
+        times = [self._most.get(entry, 1) for entry in inner]
+        apart = sum(max(neighbours) > 1 for neighbours in pairwise(times))
+        return 1 + apart + sum(n * self._width_of(entry.body) - 1 for n, entry in zip(times, inner, strict=True))
 
     def _is_once(self, step: int) -> bool:
         """True for weights that are brought in the first of several rounds and stay."""

@@ -232,7 +232,8 @@ def _found(group: SegmentGroup, kinds: Kinds, listed_max: int) -> _Found:
     statements, cells = group.statements, group.cells
     count = sum(its.tiles for its in statements)
     if listed_max and count < min(SHORTENED_MIN * len(statements), LISTED_ALL):
-        first, _ = first_iterations(steps, kinds, count, steps.iterations)
+        first, is_all = first_iterations(steps, kinds, count, steps.iterations)
+        assert is_all
         found = _Found(group=group, steps=steps, first=first, walked=first, statements=None)
     else:
         found = _Found(group=group, steps=steps, first=first, walked=walked(cells, kinds), statements=statements)

@@ -36,6 +36,7 @@ def traffic(**changes: Any) -> Traffic:
         "first_load_bytes": 0,
         "last_store_bytes": 0,
         "exposed_transfers": 1,
+        "hidden_transfers": 0,
         "units": 4,
         "cores": 16,
         "overlapped": True,

@@ -336,6 +336,7 @@ print(hashlib.sha256(plan_json(plan)).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_a_plan_is_the_same_whatever_the_order_of_hashes() -> None:
     """HOUSE_STYLE 6: byte for byte, in two processes."""
     digests = set()
@@ -413,7 +414,7 @@ def test_where_an_allocation_does_not_fit_the_error_says_which_field_has_to_grow
     assert error.limit == "100 bytes available"
 
 
-@pytest.mark.matrix(first=1, rest=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["latency", "dram_bytes"])
 def test_every_boundary_of_a_search_has_a_rule_or_both_objectives(objective: str) -> None:
     """SPEC 5.4: the first rule still failing, or the objective of the merged group against that of the two apart."""
@@ -437,22 +438,22 @@ def test_every_boundary_of_a_search_has_a_rule_or_both_objectives(objective: str
     assert compared + ruled
 
 
-def test_a_plan_by_search_is_compiled_without_values() -> None:
+@pytest.mark.matrix(first=1, rest=3)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_plan_by_search_is_compiled_without_values(objective: str) -> None:
     """The whole pipeline, with programs: plans by search are no worse than those of rules and none."""
-    profile = builtin_profile("cluster4x4")
-    for objective in OBJECTIVES:
-        values = {
-            fusion: objective_of(
-                compile_model(
-                    branches().data(),
-                    profile,
-                    parse_options({"objective": objective, "fusion": fusion, "verify": "none"}),
-                ).plan,
-                objective,
-            )
-            for fusion in ("search", "rules", "none")
-        }
-        assert values["search"] <= min(values["rules"], values["none"]) * (1 + _ROUNDING)
+    values = {
+        fusion: objective_of(
+            compile_model(
+                branches().data(),
+                builtin_profile("cluster4x4"),
+                parse_options({"objective": objective, "fusion": fusion, "verify": "none"}),
+            ).plan,
+            objective,
+        )
+        for fusion in ("search", "rules", "none")
+    }
+    assert values["search"] <= min(values["rules"], values["none"]) * (1 + _ROUNDING)
 
 
 def test_so_many_groups_are_looked_at_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

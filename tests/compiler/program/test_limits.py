@@ -47,12 +47,6 @@ def test_a_segment_of_too_many_commands_is_cut_until_its_programs_keep_the_limit
     assert cut.report.values_checked
 
 
-def test_search_finds_shorter_programs_before_a_segment_is_cut() -> None:
-    (program,) = compiled(4, "search").report.programs
-    (shorter,) = compiled(4, "search", commands=program.commands - 1).report.programs
-    assert shorter.commands < program.commands
-
-
 def test_an_op_whose_program_is_too_long_alone_is_refused_with_the_field_to_raise() -> None:
     with pytest.raises(LimitError) as caught:
         compiled(1, commands=2)

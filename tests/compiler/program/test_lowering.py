@@ -433,6 +433,25 @@ def test_large_weights_pass_a_core_slice_by_slice() -> None:
     assert len(addresses) == 2, "two halves of the core's weight memory take turns"
 
 
+@pytest.mark.parametrize(("wram", "buffers"), [(3200, 1), (5600, 2)])
+def test_a_slice_passes_alone_where_two_leave_lanes_of_the_array_idle(wram: int, buffers: int) -> None:
+    """TILE-6: 24 channels of 292 B on an array of 8 lanes: three slices of 8, whether one or two have room."""
+    network = single(24, channels=8, height=24)
+    tiling = group(network, chip(wram=wram, sram=1 << 15), {"H": 12}, order=Order.BREADTH_FIRST, weights_in_sram=True)
+    assert (tiling.weights[0].slices, tiling.weights[0].slice_buffers) == (3, buffers)
+    found = run(network, tiling)
+    addresses = {int(b["address"]) for b in found.program.bindings if b["operand"] == 1}
+    assert len(addresses) == buffers
+
+
+def test_a_slice_does_not_pass_alone_where_cores_would_wait_for_it_longer_than_lanes_idle() -> None:
+    """TILE-6: of tiles of one position the array makes less in the time of a slice's transfer than idle lanes cost."""
+    network = single(16, channels=8, height=24)
+    tiling = group(network, chip(wram=3200, sram=1 << 15), {"H": 1, "W": 1}, order=Order.BREADTH_FIRST)
+    assert tiling.weights[0].in_one_buffer is not None
+    assert tiling.weights[0].slice_buffers == 2
+
+
 # --- ops --------------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from compiler.program.tiles import Tiles
 from compiler.program.timing.demands import demands_of
 from compiler.program.timing.levels import moved_by
 from compiler.report.programs import dram_bytes
-from compiler.tiling.commands import falls_check
+from compiler.tiling.lowerable import falls_check
 from compiler.tiling.memory import memory_of
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnx import TensorProto
 
 from compiler.compile import Compilation, compile_model
 from compiler.options import parse_options
-from compiler.profile import Profile, builtin_profile
+from compiler.profile import Profile, builtin_profile, parse_profile, profile_json
 from compiler.profile.load import profile_from_values
 from compiler.program.encoding.sizes import program_sizes
 from compiler.program.executable import ChipSegment
@@ -43,9 +44,15 @@ def embedding(count: int) -> Model:
     return model
 
 
-def compiled(model: Model, profile: str | Profile = "edge4", **options: Any) -> Any:
+def compiled(model: Model, profile: str | Profile = "edge4", **options: Any) -> Compilation:
     hardware = builtin_profile(profile) if isinstance(profile, str) else profile
-    return compile_model(model.data(), hardware, parse_options(options))
+    return compilation_of(model.data(), profile_json(hardware), json.dumps(options))
+
+
+@cache
+def compilation_of(model: bytes, profile: bytes, options: str) -> Compilation:
+    """A compilation, once per test process."""
+    return compile_model(model, parse_profile(profile), parse_options(json.loads(options)))
 
 
 def programs_of(compilation: Any) -> list[Any]:

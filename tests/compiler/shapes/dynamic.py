@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
 from compiler.ir.constant import Constant
 from compiler.options import parse_options
-from compiler.profile import Profile, builtin_profile
+from compiler.profile import Profile, builtin_profile, parse_profile, profile_json
 from compiler.program.executable import ChipSegment, Executable
 from compiler.program.program import Program
 from compiler.shapes.direct import run_directly
@@ -39,7 +41,10 @@ class Compiled:
         dims = {name: {"min": low, "max": high} for name, (low, high) in ranges.items()}
         self.source = source
         self.profile = builtin_profile(profile) if isinstance(profile, str) else profile
-        self.model: ShapeModel = compile_shapes(source, self.profile, parse_options({"dims": dims, **options}))
+        assert not source.files
+        self.model = _shape_model(
+            bytes(source.data), source.name, profile_json(self.profile), json.dumps({"dims": dims, **options})
+        )
         self.has_host = any(part.is_host for part in self.model.parts)
 
     @classmethod
@@ -87,6 +92,13 @@ class Compiled:
             if array.shape != expected[name].shape or not found.holds:
                 misses.append(f"{dict(dims)}: by tables alone {found}, {array.shape} for {expected[name].shape}")
         return misses
+
+
+@cache
+def _shape_model(model: bytes, name: str, profile: bytes, options: str) -> ShapeModel:
+    """A model's units and costs, made once per test process: many tests ask about the same few networks."""
+    source = ModelSource.from_bytes(model, name=name)
+    return compile_shapes(source, parse_profile(profile), parse_options(json.loads(options)))
 
 
 def corners_and(ranges: Ranges, count: int, seed: int = 0) -> list[dict[str, int]]:

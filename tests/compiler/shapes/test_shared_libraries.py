@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -43,11 +44,9 @@ def source_of(model: Model) -> ModelSource:
 @pytest.mark.parametrize(
     ("model", "ranges", "profile"),
     [
-        (residual_network(), IMAGES, "edge4"),
-        (encoder_layer(), WORDS, "edge4"),
-        (encoder_layer(), WORDS, "manycore2x64"),
+        pytest.param(residual_network(), IMAGES, "edge4", id="images"),
+        pytest.param(encoder_layer(), WORDS, "manycore2x64", id="stationary", marks=pytest.mark.slow),
     ],
-    ids=["images", "encoder", "stationary"],
 )
 def test_cold_and_warm_stores_give_equal_packages_and_executables(model: Model, ranges: Ranges, profile: str) -> None:
     stored = UnitsInMemory()
@@ -88,6 +87,13 @@ def test_a_deeper_model_makes_no_more_units() -> None:
     assert stored.counts["units stored"] == 0
 
 
+@cache
+def residual_values() -> tuple[tuple[bytes, bytes], dict[str, bytes]]:
+    """What a residual network compiles to, and the values that are stored of it."""
+    stored = UnitsInMemory()
+    return compiled(source_of(residual_network()), IMAGES, stored), stored.values
+
+
 def flipped(value: bytes) -> bytes:
     return value[:-1] + bytes([value[-1] ^ 1])
 
@@ -105,13 +111,11 @@ def flipped(value: bytes) -> bytes:
 )
 @pytest.mark.parametrize("kind", ["library", "unit"])
 def test_damaged_values_are_dropped_and_made_again(damage: Callable[[bytes], bytes], kind: str) -> None:
+    sound, before = residual_values()
     stored = UnitsInMemory()
-    source = source_of(residual_network())
-    sound = compiled(source, IMAGES, stored)
-    before = dict(stored.values)
     hurt = next(key for key in sorted(before) if key.startswith(f"{kind}:"))
-    stored.values[hurt] = damage(before[hurt])
-    assert compiled(source, IMAGES, stored) == sound
+    stored.values |= before | {hurt: damage(before[hurt])}
+    assert compiled(source_of(residual_network()), IMAGES, stored) == sound
     assert stored.counts["dropped"] > 0
     assert stored.values == before
 

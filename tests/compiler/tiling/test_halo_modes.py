@@ -274,8 +274,9 @@ def test_a_product_summed_in_parts_over_units_passes_partial_sums_between_them()
     assert (found.input_bytes, found.weight_bytes) == (4 * 8 * 4, 8 * 6 * 4)
     assert group.weights[0].unit_bytes == 8 * 6 * 4 // 2
     assert found.steps[0].exchanged_bytes == 24 * 4
-    # one adds to the sums of the other: of a single tile they are at work one after the other
-    assert found.steps[0].compute_cycles == traffic_of(tiled(geometry, {})).steps[0].compute_cycles
+    # one adds to the sums of the other: of a single tile they are at work one after the other, each with half of the
+    # array's lanes over input channels
+    assert found.steps[0].compute_cycles == 2 * traffic_of(tiled(geometry, {})).steps[0].compute_cycles
     assert in_turn(group) == 1
     # of four tiles, while one adds to the first the other makes the second: five turns of half the work each
     rows = tiled(geometry, {"N": 1}, units=2, spread=Spread.INPUT_CHANNELS)

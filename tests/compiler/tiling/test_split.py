@@ -391,7 +391,7 @@ def test_what_is_no_split_is_refused_by_name(option: str, value: object) -> None
     assert option in str(caught.value)
 
 
-@pytest.mark.matrix(first=1, rest=9)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from compiler.compile import Compilation, compile_model
 from compiler.ops.op_facts import GraphFacts, graph_facts
+from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.report.plan import PlanGroup
 from compiler.tiling.stationary import WeightTable
@@ -115,9 +116,9 @@ def test_no_core_holds_less_than_its_share_or_more_than_all(model: Model, cores:
 # What they leave, and what using them moves
 
 
-def planned(model: Model, *, nram_bytes: int) -> tuple[Compilation, PlanGroup]:
+def planned(model: Model, *, nram_bytes: int, **options: object) -> tuple[Compilation, PlanGroup]:
     """The plan on a chip of four cores, and its first group."""
-    found = compile_model(model.data(), stationary(nram_bytes=nram_bytes))
+    found = compile_model(model.data(), stationary(nram_bytes=nram_bytes), parse_options(options))
     return found, found.plan.segments[0].groups[0]
 
 
@@ -168,7 +169,7 @@ def test_a_core_that_computes_rows_stages_its_peers_weights_over_the_links() -> 
     """
     model = Model()
     model.output(model.conv(model.input([1, 4, 32, 32]), 4, 1, name="conv"))
-    found, group = planned(model, nram_bytes=8192)
+    found, group = planned(model, nram_bytes=8192, halo="exchange")
     weights = 4 * 9 * 4
     assert (group.placement.spread, group.placement.units) == ("bands", 4)
     assert found.report.groups[0].exchanged_bytes == 4 * weights + 3 * 2 * 32 * 4 * 4

@@ -98,9 +98,12 @@ def test_random_groups_are_proved_like_their_expanded_programs(seed: int) -> Non
     assert verdict == "safe"
 
 
-@pytest.mark.parametrize("seed", [1, 3, 4, 42, 96])
+@pytest.mark.parametrize("seed", [1, 3, 4, 42, 96, 671])
 def test_random_groups_under_an_sram_are_proved_like_their_expanded_programs(seed: int) -> None:
-    """Of 42 and 96 weights pass the SRAM, through places that take turns."""
+    """Of 42 and 96 weights pass the SRAM, through places that take turns.
+
+    In 671 a smaller last tile overwrites rows of a larger one, which were last read amidst its inner iterations.
+    """
     found = lowered_group(seed, random_clusters)
     assert found is not None
     verdict, _ = judged(found.program, expanded(found.program))
@@ -121,11 +124,13 @@ def test_random_chains_are_judged_like_their_expanded_programs() -> None:
     assert counts["jumped"] >= 0.7 * counts["long"] > 0
 
 
-def test_changed_programs_are_refused_exactly_when_the_expanded_ones_are() -> None:
+@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_changed_programs_are_refused_exactly_when_the_expanded_ones_are(turn: int) -> None:
+    """In a turn each group and each of ten chains is changed in each way."""
     groups = [found for seed in (1, 2, 5, 9) if (found := group_program(seed)) is not None]
     groups += [its.program for seed in (34, 12) if (its := lowered_group(seed, random_clusters)) is not None]
-    counts = check_changes(groups, range(144))
-    counts += check_changes(map(random_chain, range(20)), range(240))
+    counts = check_changes(groups, range(72 * turn, 72 * (turn + 1)))
+    counts += check_changes(map(random_chain, range(20)), range(120 * turn, 120 * (turn + 1)))
     assert {key.split(": ")[1] for key in counts} == {"safe", "refused"}
     # each kind of change is noticed sometimes
     assert {key.split(": ")[0] for key in counts if key.endswith("refused")} == set(KINDS)

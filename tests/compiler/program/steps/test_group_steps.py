@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from compiler.program.decode import Decoders
+from compiler.program.iteration import Loop
 from compiler.program.lower import handed_out
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.cells import Cells
@@ -17,7 +18,7 @@ from compiler.program.steps.segment import SegmentSteps
 from compiler.program.steps.statements import statements_of
 from compiler.tiling.memory import memory_of
 from compiler.tiling.placement import Placement
-from compiler.tiling.tile import HaloMode, Spread, WeightLoads
+from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
 from compiler.tiling.tiled import TiledGroup
 from tests.compiler.program.lowered import Network, chip, group, pair, tiling_of
 from tests.models import Model
@@ -112,3 +113,14 @@ def test_what_a_unit_passes_on_before_its_first_tile_is_no_less_a_statement() ->
         for _ in steps.at(step, iteration)
     )
     assert said == does
+
+
+def test_loops_of_stages_share_no_iteration() -> None:
+    """SCHED-2: the pieces of a tile's two stages have as many iterations as there are pieces."""
+    network = pair(height=32, width=34, channels=8)
+    its = group(network, chip(sram=1 << 17, nram=3 << 10), {"H": 4}, HaloMode.CACHED, order=Order.BREADTH_FIRST)
+    steps = steps_of(network, its)
+    pieces = [loop for loop in steps.lowering.work() if isinstance(loop, Loop)]
+    most = [max(loop.count((number,)) for number in range(len(steps.lowering.rounds))) for loop in pieces]
+    assert min(most) > 1
+    assert steps.iterations == len(steps.lowering.rounds) * sum(most)

@@ -1,0 +1,66 @@
+"""Which of two buffers pieces of a breadth-first group use in a core (SCHED-3)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from compiler.program.staged import StagedLowering
+from compiler.tiling.tile import HaloMode, Order
+from tests.compiler.program.lowered import chip, group, pair
+from tests.compiler.program.steps.test_group_steps import steps_of
+
+
+def turn_numbers(turns: list[list[list[int]]], monkeypatch: pytest.MonkeyPatch, core: int = 0) -> list[int]:
+    """The numbers of a core's turns in order, of a group of two stages: by round and stage the core of each turn."""
+    network = pair(height=4 * len(turns), width=12)
+    tiled = group(network, chip(sram=1 << 17), {"H": 4}, HaloMode.CACHED, order=Order.BREADTH_FIRST)
+    lowering = steps_of(network, tiled).lowering
+    assert isinstance(lowering, StagedLowering)
+    assert (len(lowering.rounds), len(lowering.group.stages)) == (len(turns), 2)
+
+    def made(number: int, at: int) -> list[SimpleNamespace]:
+        return [SimpleNamespace(row=[SimpleNamespace(place=(0, its))]) for its in turns[at][number]]
+
+    monkeypatch.delitem(vars(lowering), "_usual_turns", raising=False)
+    monkeypatch.setattr(lowering, "_new_turns", made)
+    lowering._known_turns.clear()
+    return [
+        lowering._turn_number(number, (at, turn), (0, core))
+        for at, stages in enumerate(turns)
+        for number, cores in enumerate(stages)
+        for turn, its in enumerate(cores)
+        if its == core
+    ]
+
+
+def alone(turns: list[list[int]]) -> list[list[list[int]]]:
+    """So many turns of one core, by round and stage."""
+    return [[[0] * count for count in counts] for counts in turns]
+
+
+def test_two_buffers_alternate_through_stages_and_rounds_behind_a_larger_first_tile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An odd number of turns more in the first stage of the first tile moves no turn of later tiles."""
+    numbers = turn_numbers(alone([[4, 2], [3, 2], [3, 2]]), monkeypatch)
+    assert numbers == list(range(-1, 15))
+
+
+def test_a_smaller_last_tile_follows_the_tile_before_in_the_other_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own odd number of turns does not decide where it begins."""
+    numbers = turn_numbers(alone([[3, 2], [3, 2], [3, 2], [2, 2]]), monkeypatch)
+    assert numbers == [*range(17), 18, 19]
+
+
+def test_rounds_alternate_where_each_stage_has_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that two rounds of a stage may be on their way."""
+    assert turn_numbers(alone([[1, 1], [1, 1], [1, 1]]), monkeypatch) == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("core", [0, 1])
+def test_buffers_alternate_by_the_turns_of_their_own_core(core: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cores that share out channels have turns of their own: pieces of other cores between two count for nothing."""
+    numbers = turn_numbers([[[0, 0, 0, 1, 1, 1], [0, 0, 1, 1]]] * 3, monkeypatch, core)
+    assert numbers == list(range(15))

@@ -1,0 +1,67 @@
+"""What units that make parts of the channels need of each other (FUSE-S1), and what the price makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.sharing import passed_parts
+from compiler.tiling.tile import HaloMode, Spread
+from compiler.tiling.traffic import input_reads, traffic_of
+from tests.compiler.program.lowered import Network, chip, group
+from tests.models import Model
+
+
+def two_convs(groups: int, kernel: int = 1) -> Network:
+    """A convolution of 8 filters and one of 8 channels in groups, on maps of 6 × 6."""
+    model = Model()
+    x = model.conv(model.input([1, 4, 6, 6]), 4, 8, 1, pad=0)
+    model.output(model.conv(x, 8, 8, kernel, pad=kernel // 2, group=groups))
+    return Network(model)
+
+
+# of four units with two channels each: all six others, the two others of a group of four, nothing
+@pytest.mark.parametrize(("groups", "part"), [(1, 1.0), (2, 1 / 3), (8, 0.0)])
+def test_units_need_the_channels_of_the_groups_that_they_make(groups: int, part: float) -> None:
+    network = two_convs(groups)
+    geometry = GroupGeometry(network.facts, network.ops)
+    assert passed_parts(geometry, 4)[network.ops[0]] == pytest.approx(part)
+    # nobody in the group reads the last result
+    assert passed_parts(geometry, 4)[network.ops[1]] == 0.0
+    assert passed_parts(geometry, 1)[network.ops[0]] == 0.0
+
+
+def test_a_shuffle_needs_channels_of_all_units() -> None:
+    """Of 8 channels as 2 × 4, turned to 4 × 2, each unit needs of both rows, as one range all that lies between."""
+    model = Model()
+    x = model.conv(model.input([1, 4, 6, 6]), 4, 8, 1, pad=0)
+    x = model.node("Reshape", [x, model.ints(1, 2, 4, 6, 6)])
+    x = model.node("Transpose", [x], perm=[0, 2, 1, 3, 4])
+    x = model.node("Reshape", [x, model.ints(1, 8, 6, 6)])
+    model.output(model.conv(x, 8, 8, 1, pad=0, group=8))
+    network = Network(model)
+    found = passed_parts(GroupGeometry(network.facts, network.ops), 2)
+    assert max(found.values()) == 1.0
+
+
+def test_all_of_a_result_that_waits_for_later_tiles_goes_to_all_units() -> None:
+    """Each unit lacks three quarters of the result, a third of which its own group of channels needs."""
+    network, profile = two_convs(2, kernel=3), chip(cores=4)
+    apart = traffic_of(group(network, profile, {"H": 2}, units=4, spread=Spread.CHANNELS))
+    kept = traffic_of(group(network, profile, {"H": 2}, HaloMode.CACHED, units=4, spread=Spread.CHANNELS))
+    whole = 4 * 8 * 6 * 6
+    assert (apart.steps[0].awaited_bytes, kept.steps[0].awaited_bytes) == (whole, 3 * whole)
+    # as much of the result passes the busiest link of the ring, at 8 bytes a cycle; each of three tiles starts up
+    assert (apart.steps[0].awaited_cycles, kept.steps[0].awaited_cycles) == (39, 111)
+
+
+# units 0 and 1 make channels of the first group, 2 and 3 of the second: each half is read once. Of three units the one
+# in the middle makes channels of both groups and reads both
+@pytest.mark.parametrize(("units", "channels", "times"), [(4, 3, 1), (3, 4, 2)])
+def test_units_that_make_channels_of_the_same_group_read_its_input_once(units: int, channels: int, times: int) -> None:
+    model = Model()
+    model.output(model.conv(model.input([1, 8, 6, 6], "x"), 8, 12, 1, pad=0, group=2))
+    network = Network(model)
+    tiled = group(network, chip(cores=units, multicast=True), {"C": channels}, units=units, spread=Spread.CHANNELS)
+    read, _ = input_reads(tiled)["x"]
+    assert read == times * 4 * 8 * 6 * 6
