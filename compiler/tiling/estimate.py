@@ -116,7 +116,7 @@ class TilePlan:
 
     @cached_property
     def kept_names(self) -> frozenset[str]:
-        """Tensors of which tiles keep something for later ones."""
+        """Tensors with a halo that tiles keep for later tiles."""
         table = self.table
         axes = [axis for axis, mode in table.halo.items() if mode is not HaloMode.RECOMPUTE and axis in table.kept]
         along = [table.kept[axis][:, self.positions[axis]] > 0 for axis in axes]
@@ -410,7 +410,7 @@ def _moves(plan: TilePlan, profile: Profile) -> list[tuple[float, float]]:
 
 
 def _passed_weights(plan: TilePlan, profile: Profile, read: int) -> float:
-    """Bytes of weights that units get from each other: each its own of what is read once, or of what waits in cores."""
+    """Bytes of weights that pass between units: read from DRAM once for all of them, or stationary in other cores."""
     configuration, units = plan.configuration, plan.units
     if profile.is_stationary:
         in_place = configuration.spread is Spread.CHANNELS and configuration.channel_slices == 1

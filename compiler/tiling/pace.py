@@ -130,7 +130,7 @@ def filling_cycles(group: TiledGroup, step: int, filled: int, broadcast: int, dr
 
 
 def slices_alone_cycles(group: TiledGroup, step: int) -> int:
-    """Cycles in which cores wait for slices of an op's weights of which one at a time has room."""
+    """Cycles in which cores wait for slices of an op's weights, where a core has room for one slice at a time."""
     weights, home = group.weights[step], group.homes[step]
     if weights.slices == 1 or weights.slice_buffers > 1 or home is WeightHome.CORE:
         return 0

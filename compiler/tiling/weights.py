@@ -36,7 +36,7 @@ class StepWeights:
     `shared_bytes`: what of `core_bytes` does not follow the output channels, so every slice needs all of it.
     `comes_again`: all that `core_bytes` counts gives way to more of them, for the output channels or what is summed
     over are cut in time. `slice_buffers`: how many slices have room in a core while they pass. `in_one_buffer`: the
-    same weights in slices of which each has all the room, where these leave fewer lanes of the array idle.
+    same weights in larger slices, one in a core at a time, if these leave fewer lanes of the array idle.
     """
 
     size_bytes: int

@@ -45,7 +45,7 @@ def test_a_shuffle_needs_channels_of_all_units() -> None:
 
 
 def test_all_of_a_result_that_waits_for_later_tiles_goes_to_all_units() -> None:
-    """Each unit lacks three quarters of the result, a third of which its own group of channels needs."""
+    """Of four units each lacks three quarters of the channels; its group of the convolution needs a third of those."""
     network, profile = two_convs(2, kernel=3), chip(cores=4)
     apart = traffic_of(group(network, profile, {"H": 2}, units=4, spread=Spread.CHANNELS))
     kept = traffic_of(group(network, profile, {"H": 2}, HaloMode.CACHED, units=4, spread=Spread.CHANNELS))
