@@ -23,11 +23,3 @@ def collection_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def collect_new() -> None:
-    """Free the cycles among what has been made since the last collection; all that stays is looked at once.
-
-    For work in parts inside a pause: what a part leaves behind does not wait for the end of the whole.
-    """
-    gc.collect(0)

@@ -22,4 +22,6 @@ import compiler.program.timing.engine_state
 import compiler.program.timing.events
 import compiler.program.timing.heap
 import compiler.program.timing.shares
-import compiler.shapes.kernels  # noqa: F401 - imported for their machine code
+import compiler.shapes.kernels
+import compiler.simulator.kernels
+import compiler.tiling.kernels  # noqa: F401 - imported for their machine code

@@ -40,6 +40,7 @@ from compiler.partition.segments import PartitionedGraph, verify_partition
 from compiler.partition.tied import UntieWeights
 from compiler.partition.weights import SplitWeights
 from compiler.profile.schema import Profile
+from compiler.program.choose import ChoosePlans
 from compiler.program.lower import LowerSegments, SegmentTooLongError
 from compiler.report.describe import AnnouncePlan, Describe, LeaveOutPrograms
 from compiler.report.plan import Plan
@@ -51,7 +52,8 @@ from compiler.shapes.segments import UnitCompiler
 from compiler.shapes.stored_units import StoredUnits
 from compiler.simulator.value_check import CheckValues
 
-# Passes that only improve a graph: where one fails by a defect of ours, compilation goes on without it (IMPORT-7).
+# Passes that only improve a graph or a plan: where one fails by a defect of ours, compilation goes on without it
+# (IMPORT-7).
 _IMPROVING: Final = (
     FoldBatchNorm,
     RecognisePatterns,
@@ -62,6 +64,7 @@ _IMPROVING: Final = (
     SplitDilations,
     TurnProducts,
     UntieWeights,
+    ChoosePlans,
 )
 # How often a graph is partitioned anew at most: each time some segment is cut whose program was too long.
 _CUTS_MAX: Final = 64
@@ -106,13 +109,10 @@ def build_pipeline(
         only_plan=only_plan,
         by_default=by_default,
     )
+    lower = LowerSegments(source=source, profile=profile, compilers=compilers, tables=AddressTables(addresses))
     lowering: tuple[Pass, ...] = (
-        LowerSegments(  # MappedGraph -> LoweredGraph
-            source=source,
-            profile=profile,
-            compilers=compilers,
-            tables=AddressTables(addresses),
-        ),
+        ChoosePlans(profile=profile, options=options, lowering=lower),  # MappedGraph -> MappedGraph
+        lower,  # MappedGraph -> LoweredGraph
         CheckValues(source=source, profile=profile, options=options),  # LoweredGraph -> CheckedGraph
     )
     return (

@@ -177,6 +177,7 @@ class _SegmentIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     unit_cores: Any = None
     host: Any = None
     search: Any = None
+    simulated: Any = None
 
 
 class _PlanIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from math import ceil
+from typing import NamedTuple
 
 from compiler.cost.levels import LevelBytes
 from compiler.errors import ModelError
@@ -31,8 +32,7 @@ class Dataflow(StrEnum):
     VECTOR = "vector"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreWork:
+class CoreWork(NamedTuple):
     """One op as one core works on it, summed over its tiles.
 
     steps: array steps of output positions, Σ over tiles of ⌈columns / ox⌉ · ⌈rows / oy⌉ · other positions.

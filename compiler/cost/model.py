@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from compiler.cost.levels import NO_BYTES, LevelBytes
 from compiler.cost.rates import dram_hops, dram_port_bytes_per_cycle, dram_startup_cycles, dram_transfer_cycles
@@ -20,8 +20,7 @@ from compiler.profile.schema import Memory, Profile
 BoundBy = Literal["dram", "compute", "on-chip"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTraffic:
+class StepTraffic(NamedTuple):
     """What one op of a group moves and computes; bytes on the whole chip, cycles of the busiest core.
 
     stage: ops of equal number pass the cores together. nram_read_cycles, nram_write_cycles, wram_cycles: how long the
@@ -149,7 +148,8 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     moved = reads + traffic.table_bytes + traffic.output_bytes
     rate = dram_port_bytes_per_cycle(profile, traffic.units)
     dram_cycles = ceil(dram_transfer_cycles(profile, traffic.units, moved, traffic.hidden_transfers))
-    stages = _stage_costs(traffic, profile)
+    whole = _parts(_together(traffic.steps), traffic, profile)
+    stages = _stage_costs(traffic, whole, profile)
     on_cores = sum(stage.cycles for stage in stages)
     compute = sum(step.compute_cycles for step in traffic.steps)
     passing = _passing_cycles(traffic, profile)
@@ -159,7 +159,7 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     # two buffers, through each of which a part comes from DRAM, is passed on and worked on, one after the other
     through = ceil((ceil(reads / rate) + _handed_on_cycles(traffic, profile) + on_cores) / 2)
     cycles = max(dram_cycles, passing, busy, through) + startup
-    onchip = max(passing, *_parts(_together(traffic.steps), traffic, profile).values())
+    onchip = max(passing, *whole.values())
     stalls: dict[str, int] = {}
     for stage in stages:
         rest = stage.cycles - stage.compute_cycles - stage.awaited_cycles - stage.filling_cycles
@@ -199,15 +199,16 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     )
 
 
-def _stage_costs(traffic: Traffic, profile: Profile) -> tuple[StageCost, ...]:
-    """The stages of a group in order: each takes as long as its slowest part."""
+def _stage_costs(traffic: Traffic, whole: dict[str, int], profile: Profile) -> tuple[StageCost, ...]:
+    """The stages of a group in order: each takes as long as its slowest part; `whole`: the parts of all together."""
     members: dict[int, list[StepTraffic]] = {}
     for step in traffic.steps:
         members.setdefault(step.stage, []).append(step)
     result = []
     for steps in members.values():
         compute = sum(step.compute_cycles for step in steps)
-        parts = {"compute": compute, **_parts(_together(tuple(steps)), traffic, profile)}
+        resources = whole if len(members) == 1 else _parts(_together(tuple(steps)), traffic, profile)
+        parts = {"compute": compute, **resources}
         bound = max(parts, key=lambda name: parts[name])
         awaited = sum(step.awaited_cycles for step in steps)
         filling = sum(step.filling_cycles for step in steps)

@@ -17,7 +17,6 @@ from compiler.fusion.gap_fields import amounts, field_of_rule
 from compiler.fusion.pinned import Pin, Unheld, choose_pinned
 from compiler.fusion.rules import capacity, structure
 from compiler.fusion.segment_graph import SegmentGraph, bits
-from compiler.garbage import collect_new
 from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.profile.schema import Profile
@@ -28,18 +27,18 @@ from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import allocated_check
 from compiler.tiling.projection import Projections
-from compiler.tiling.refine import refined
+from compiler.tiling.refine import nearly_as_good, refined
 from compiler.tiling.sizes import candidate_sizes
 from compiler.tiling.split import Split
 from compiler.tiling.wishes import Wishes
 
-# What so many tilings leave behind is looked through for cycles at once.
-_COLLECTED_AFTER: Final = 64
 StructureRule = Callable[[SegmentGraph, int], Check]
 _TENSORS_OF_A_STEP = 24
 _RANGES_OF_A_STEP = 1 << 14
 # by how much more a price takes for each so many tiles of all sizes: they are held for several halos and spreads
 _MORE_RANGES = 4
+# Steps of pricing to find other tilings of a group, of which some are simulated.
+_TILES_NEARBY = 48
 # How much less than pricing a group it takes to find that one of the same content is known.
 _KNOWN = 0.125
 # The rules of each kind, by id; option `rules` may give another order. Those with a limit of their own take it.
@@ -165,8 +164,7 @@ class Evaluator:
                 found = choose_tiling(geometry, self.profile, constraints, self._wishes)
             else:
                 found = self._as_pinned(group, geometry, constraints, pin)
-        if not len(self._by_content) % _COLLECTED_AFTER:
-            collect_new()
+        geometry.forget_frustums()
         self._by_content[content] = (geometry.inputs, geometry.indices, found)
         return found
 
@@ -199,8 +197,17 @@ class Evaluator:
             found = _renamed(*same, geometry)
             return choice if isinstance(found, Refusal) else found
         better = refined(choice, geometry, self.profile, self.constraints(group), self._wishes, tried)
+        geometry.forget_frustums()
         self._refined[content] = (geometry.inputs, geometry.indices, better)
         return better
+
+    def other_tilings(self, group: int, choice: Choice, count: int) -> list[Choice]:
+        """At most so many other tilings of a group that has this one, those with the least price first."""
+        geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
+        tried, bound = _TILES_NEARBY // self.steps(group), self.constraints(group)
+        found = nearly_as_good(choice, geometry, self.profile, bound, self._wishes, tried, count)
+        geometry.forget_frustums()
+        return found
 
     def under(self, fusion: Literal["search", "rules", "none"]) -> Evaluator:
         """This evaluator under another strategy: other rules bind groups."""

@@ -9,25 +9,24 @@ from typing import Final
 from compiler.cost.objective import Totals, objective_value
 from compiler.degraded import Degradations, defects_of, failed_group
 from compiler.errors import InternalError
-from compiler.fusion.bound import rules_at_boundaries, rules_of_tile
-from compiler.fusion.boundary import Reasons, boundaries_of
+from compiler.fusion.boundary import Reasons
 from compiler.fusion.candidate import SegmentCompilers
-from compiler.fusion.evaluate import Evaluator, not_held, refused
+from compiler.fusion.evaluate import Evaluator, not_held
 from compiler.fusion.greedy import execution_order, greedy_groups
-from compiler.fusion.groups import FusedGraph, FusedSegment, Group, Searched
+from compiler.fusion.grouped import Grouped, Work, finished
+from compiler.fusion.groups import FusedGraph, FusedSegment, Searched
 from compiler.fusion.improve import improve
 from compiler.fusion.none import none_groups
 from compiler.fusion.pinned import Pin
+from compiler.fusion.rivals import Rivals
 from compiler.fusion.schedule import SegmentSchedule, resolve
 from compiler.fusion.search import SearchResult, search_groups
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.garbage import collection_paused
 from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
-from compiler.partition.segments import PartitionedGraph, Segment, SegmentKind
+from compiler.partition.segments import PartitionedGraph, SegmentKind
 from compiler.rules import called
-from compiler.tiling.choose import Refusal
-from compiler.tiling.figures import Check
 from compiler.tiling.finished import Choice
 
 # Two ways to add the same floating-point numbers differ by less than this, relatively.
@@ -80,10 +79,17 @@ class FuseSegments:
                 segments.append(FusedSegment(segment=segment, groups=(), boundaries=()))
                 continue
             part = work[number]
-            segments.append(_finished(found[number], part, segment, reasons))
-            plain = _Grouped(evaluator=part.plain, groups=part.baseline)
-            baseline.append(_finished(plain, part, segment, None))
-        return FusedGraph(partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline))
+            segments.append(finished(found[number], part, segment, reasons))
+            plain = Grouped(evaluator=part.plain, groups=part.baseline)
+            baseline.append(finished(plain, part, segment, None))
+        rivals = {
+            number: Rivals(segment=partitioned.segments[number], part=part, found=found[number])
+            for number, part in work.items()
+            if self.options.fusion == "search"
+        }
+        return FusedGraph(
+            partitioned=partitioned, facts=facts, segments=tuple(segments), baseline=tuple(baseline), rivals=rivals
+        )
 
 
 def _op_by_op(
@@ -104,38 +110,11 @@ def _op_by_op(
     return result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Grouped:
-    """The groups of a segment, who knows their tilings, and FUSE-20's verdict for those that `rules` grew."""
-
-    evaluator: Evaluator
-    groups: tuple[int, ...]
-    gains: Mapping[int, Check] = field(default_factory=dict)
-    search: Searched | None = None
-
-    @property
-    def totals(self) -> Totals:
-        """Of all groups."""
-        return self.evaluator.totals(self.groups)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
-    """One chip segment: its groups by `none` with and without what a schedule pins, and who prices which."""
-
-    graph: SegmentGraph
-    plain: Evaluator
-    baseline: tuple[int, ...]
-    evaluator: Evaluator
-    fixed: tuple[int, ...]
-    start: tuple[int, ...]
-
-
-def _work(plain: Evaluator, graph: SegmentGraph, pinned: SegmentSchedule | None) -> _Work:
+def _work(plain: Evaluator, graph: SegmentGraph, pinned: SegmentSchedule | None) -> Work:
     """LimitError for a pinned group that breaks FUSE-8 or FUSE-9, or has no tiling as pinned (TILE-9)."""
     baseline = execution_order(graph, none_groups(plain, graph, graph.all))
     if pinned is None:
-        return _Work(graph=graph, plain=plain, baseline=baseline, evaluator=plain, fixed=(), start=baseline)
+        return Work(graph=graph, plain=plain, baseline=baseline, evaluator=plain, fixed=(), start=baseline)
     evaluator, fixed = plain.pinned(pinned.pins, pinned.apart), pinned.fixed
     for group in fixed:
         for check in evaluator.pinned_rules(graph, group):
@@ -145,20 +124,20 @@ def _work(plain: Evaluator, graph: SegmentGraph, pinned: SegmentSchedule | None)
                     graph.facts, group, op, f"{int(check.actual)} ({called(check.rule)})", f"{int(check.limit)}"
                 )
         evaluator.tiling(group)
-    part = _Work(graph=graph, plain=plain, baseline=baseline, evaluator=evaluator, fixed=fixed, start=())
+    part = Work(graph=graph, plain=plain, baseline=baseline, evaluator=evaluator, fixed=fixed, start=())
     return _started(part, evaluator)
 
 
-def _started(part: _Work, evaluator: Evaluator) -> _Work:
+def _started(part: Work, evaluator: Evaluator) -> Work:
     """A segment's work with its groups by `none` beside pinned ones, as this evaluator has them."""
     free = part.graph.all & ~sum(part.fixed)
     start = execution_order(part.graph, [*part.fixed, *none_groups(evaluator, part.graph, free)])
     return replace(part, evaluator=evaluator, start=start)
 
 
-def _of_strategy(work: Mapping[int, _Work], fusion: str) -> dict[int, _Grouped]:
+def _of_strategy(work: Mapping[int, Work], fusion: str) -> dict[int, Grouped]:
     """The groups of all segments, one after another: those before as grouped, those after as by `none`."""
-    found: dict[int, _Grouped] = {}
+    found: dict[int, Grouped] = {}
     before = Totals()
     after = [Totals()]
     for part in reversed(list(work.values())):
@@ -168,16 +147,16 @@ def _of_strategy(work: Mapping[int, _Work], fusion: str) -> dict[int, _Grouped]:
         outside = before + after[-1]
         if fusion == "rules":
             result = greedy_groups(part.evaluator, part.graph, outside, part.fixed)
-            found[number] = _Grouped(evaluator=part.evaluator, groups=result.groups, gains=result.gains)
+            found[number] = Grouped(evaluator=part.evaluator, groups=result.groups, gains=result.gains)
         elif fusion == "search":
             found[number] = _searched(part, outside)
         else:
-            found[number] = _Grouped(evaluator=part.evaluator, groups=part.start)
+            found[number] = Grouped(evaluator=part.evaluator, groups=part.start)
         before = before + found[number].totals
     return found
 
 
-def _least_product(work: Mapping[int, _Work], found: dict[int, _Grouped]) -> dict[int, _Grouped]:
+def _least_product(work: Mapping[int, Work], found: dict[int, Grouped]) -> dict[int, Grouped]:
     """What search found, or `rules` or `none`, improved, should the whole cost less by them.
 
     Energy × latency is no sum over segments: the best of each segment, the others given, may be worse together than
@@ -185,7 +164,7 @@ def _least_product(work: Mapping[int, _Work], found: dict[int, _Grouped]) -> dic
     """
     under = {number: _started(part, part.evaluator.under("rules")) for number, part in work.items()}
     grown = {number: _known(work[number], one) for number, one in _of_strategy(under, "rules").items()}
-    plain = {number: _Grouped(evaluator=part.evaluator, groups=part.start) for number, part in work.items()}
+    plain = {number: Grouped(evaluator=part.evaluator, groups=part.start) for number, part in work.items()}
     least = min((found, grown, plain), key=lambda plan: _product(plan.values()))
     if least is found:
         return found
@@ -193,21 +172,21 @@ def _least_product(work: Mapping[int, _Work], found: dict[int, _Grouped]) -> dic
     for number, part in work.items():
         outside = sum((one.totals for other, one in result.items() if other != number), start=Totals())
         better = _improved(result[number].evaluator, part, result[number].groups, outside)
-        result[number] = replace(better, search=found[number].search)
+        result[number] = replace(better, search=found[number].search, space=found[number].space)
     return result
 
 
-def _known(part: _Work, grown: _Grouped) -> _Grouped:
+def _known(part: Work, grown: Grouped) -> Grouped:
     """Groups of `rules` with their tilings, known to the segment's own evaluator."""
     tilings = {group: choice for group in grown.groups if isinstance(choice := grown.evaluator.tiling(group), Choice)}
-    return _Grouped(evaluator=part.evaluator.with_tilings(tilings), groups=grown.groups)
+    return Grouped(evaluator=part.evaluator.with_tilings(tilings), groups=grown.groups)
 
 
-def _product(plan: Iterable[_Grouped]) -> float:
+def _product(plan: Iterable[Grouped]) -> float:
     return float(objective_value("edp", sum((one.totals for one in plan), start=Totals())))
 
 
-def _searched(part: _Work, outside: Totals) -> _Grouped:
+def _searched(part: Work, outside: Totals) -> Grouped:
     """The groups that search finds, improved; or those of `none` or `rules`, improved, should they cost less.
 
     They can where not all groups could be tried or priced, where rules allow several outputs, and where FUSE-11 keeps
@@ -218,7 +197,7 @@ def _searched(part: _Work, outside: Totals) -> _Grouped:
     groups = part.start if found is None else found.groups
     best = _improved(part.evaluator, part, groups, outside)
     if found is not None:
-        best = replace(best, search=_known_of(found, part.evaluator, outside))
+        best = replace(best, search=_known_of(found, part.evaluator, outside), space=found.space)
     options = part.evaluator.options
     alike = options.rule_enabled("FUSE-4") and not options.rule_enabled("FUSE-11")
     bound = None if found is None or not alike else found.bound
@@ -227,13 +206,13 @@ def _searched(part: _Work, outside: Totals) -> _Grouped:
     rules = part.evaluator.under("rules")
     grown = greedy_groups(rules, part.graph, outside, part.fixed).groups
     others = [
-        _known(part, _Grouped(evaluator=rules, groups=grown)),
-        _Grouped(evaluator=part.evaluator, groups=part.start),
+        _known(part, Grouped(evaluator=rules, groups=grown)),
+        Grouped(evaluator=part.evaluator, groups=part.start),
     ]
     other = min(others, key=lambda one: _value(one, outside))
     if _value(other, outside) >= _value(best, outside):
         return best
-    return replace(_improved(other.evaluator, part, other.groups, outside), search=best.search)
+    return replace(_improved(other.evaluator, part, other.groups, outside), search=best.search, space=best.space)
 
 
 def _known_of(found: SearchResult, evaluator: Evaluator, outside: Totals) -> Searched:
@@ -249,62 +228,17 @@ def _known_of(found: SearchResult, evaluator: Evaluator, outside: Totals) -> Sea
     return Searched(candidates=found.candidates, priced=found.priced, value=value, bound=bound, is_least=is_least)
 
 
-def _improved(evaluator: Evaluator, part: _Work, groups: tuple[int, ...], outside: Totals) -> _Grouped:
+def _improved(evaluator: Evaluator, part: Work, groups: tuple[int, ...], outside: Totals) -> Grouped:
     found = improve(evaluator, part.graph, groups, outside, frozenset(part.fixed))
-    return _Grouped(evaluator=found.evaluator, groups=found.groups)
+    return Grouped(evaluator=found.evaluator, groups=found.groups)
 
 
-def _value(found: _Grouped, outside: Totals) -> float:
+def _value(found: Grouped, outside: Totals) -> float:
     return float(objective_value(found.evaluator.options.objective, outside + found.totals))
 
 
 def _breaks(evaluator: Evaluator, graph: SegmentGraph, op: int, rule: str) -> bool:
     return any(check.rule == rule and not check.holds for check in evaluator.structure(graph, 1 << op))
-
-
-def _finished(found: _Grouped, part: _Work, segment: Segment, reasons: Reasons | None) -> FusedSegment:
-    """The segment with its groups; with `reasons` None (the baseline) nothing is explained."""
-    evaluator, groups, graph = found.evaluator, found.groups, part.graph
-    homes = {op: group for group in groups for op in bits(group)}
-    pinned = frozenset(part.fixed)
-    made, explained = [], []
-    tiles: list[set[str]] = []
-    for group in groups:
-        choice = evaluator.tiling(group)
-        if isinstance(choice, Refusal):
-            raise refused(graph.facts, group, choice, evaluator.profile)
-        checks: list[Check] = []
-        if reasons is not None:
-            structure = evaluator.pinned_rules(graph, group) if group in pinned else None
-            checks = _verdicts(evaluator, graph, group, found.gains.get(group), structure)
-            tiles.append(rules_of_tile(evaluator, group, choice))
-        made.append(Group(ops=tuple(bits(group)), choice=choice, checks=tuple(_plain(c) for c in checks)))
-        explained.append(() if reasons is None else boundaries_of(evaluator, graph, group, homes, pinned, reasons))
-    if reasons is not None:
-        edges = rules_at_boundaries(groups, homes, explained)
-        bound = (tuple(sorted(edges[group] | of_tile)) for group, of_tile in zip(groups, tiles, strict=True))
-        made = [replace(group, bound=rules) for group, rules in zip(made, bound, strict=True)]
-    return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(explained), search=found.search)
-
-
-def _verdicts(
-    evaluator: Evaluator, graph: SegmentGraph, group: int, gain: Check | None, pinned: list[Check] | None
-) -> list[Check]:
-    """The rules that bind the group, in the order in which they are asked; `pinned`: those of a pinned one."""
-    checks: list[Check] = []
-    if pinned is not None:
-        checks = pinned
-    elif gain is not None:
-        checks = [*evaluator.structure(graph, group), *evaluator.profit(graph, group), gain]
-    elif group.bit_count() > 1 and evaluator.options.fusion == "search":
-        checks = evaluator.legality(graph, group)
-    elif group.bit_count() > 1:
-        checks = evaluator.chain_rules(graph, group)
-    return sorted([*checks, *evaluator.capacity(group)], key=lambda check: evaluator.options.rule_place(check.rule))
-
-
-def _plain(check: Check) -> Check:
-    return replace(check, holds=bool(check.holds), actual=float(check.actual), limit=float(check.limit))
 
 
 def verify_fused(fused: FusedGraph) -> None:

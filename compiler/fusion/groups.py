@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
+from compiler.cost.objective import Totals
 from compiler.ops.op_facts import GraphFacts
 from compiler.partition.segments import PartitionedGraph, Segment
 from compiler.tiling.figures import Check
 from compiler.tiling.finished import Choice
+
+if TYPE_CHECKING:
+    from compiler.fusion.rivals import Rivals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,24 +58,60 @@ class Searched:
     is_least: bool
 
 
+Origin = Literal["price", "simulation", "rules", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedPlan:
+    """A plan of a segment whose whole program was simulated: how it was found, its price, and what it takes.
+
+    `origin`: `price` (the least by price), `simulation` (tilings and groups that take less when simulated), or the
+    strategy `rules` or `none`.
+    """
+
+    origin: Origin
+    groups: int
+    estimated: Totals
+    simulated: Totals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """The plans of a segment that were compared by simulation (SCHED-7), the one that was taken first.
+
+    `tilings`: groups with a tiling that were simulated by themselves. `excluded`: strategies whose plan was not, for it
+    is far behind by price, several times as long, or has no program.
+    """
+
+    plans: tuple[SimulatedPlan, ...]
+    tilings: int
+    excluded: tuple[Literal["rules", "none"], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedSegment:
     """A segment and its groups in execution order, each with the reasons at its boundary.
 
-    `search` is what strategy `search` knows of it; None under other strategies and on the host.
+    `search` is what strategy `search` knows of it, `simulated` what was simulated of it; None under other strategies
+    and on the host.
     """
 
     segment: Segment
     groups: tuple[Group, ...]
     boundaries: tuple[tuple[Boundary, ...], ...]
     search: Searched | None = None
+    simulated: Simulated | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedGraph:
-    """A partitioned graph with every segment grouped, and the groups of strategy `none` as the baseline."""
+    """A partitioned graph with every segment grouped, and the groups of strategy `none` as the baseline.
+
+    `rivals`: by number of the segment, what else than its groups might be chosen; empty once that is decided.
+    """
 
     partitioned: PartitionedGraph
     facts: GraphFacts
     segments: tuple[FusedSegment, ...]
     baseline: tuple[FusedSegment, ...]
+    rivals: Mapping[int, Rivals] = field(default_factory=dict, repr=False, compare=False)

@@ -46,6 +46,7 @@ class SearchResult:
     bound: float | None
     candidates: int
     priced: int
+    space: Partitions
 
 
 def search_groups(
@@ -76,6 +77,7 @@ def search_groups(
         bound=bound if space.is_whole and space.is_sound else None,
         candidates=space.size,
         priced=space.priced,
+        space=space,
     )
 
 

@@ -61,7 +61,7 @@ class AxisMap:
         np.maximum(begin, 0, out=begin)
         np.minimum(end, extent, out=end)
         empty = (stops <= starts) | (end <= begin)
-        if empty.any():
+        if np.count_nonzero(empty):  # at once, where `any` takes longer than all else
             begin[empty] = 0
             end[empty] = 0
         return begin, end
@@ -117,7 +117,7 @@ def hull(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     starts, stops = np.minimum(a[0], b[0]), np.maximum(a[1], b[1])
     for one, other in ((b, a), (a, b)):
         empty = one[1] <= one[0]
-        if empty.any():
+        if np.count_nonzero(empty):
             np.copyto(starts, other[0], where=empty)
             np.copyto(stops, other[1], where=empty)
     return starts, stops

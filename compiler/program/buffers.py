@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from compiler.errors import InternalError
-from compiler.program.emitter import Box, Held, Machine, overlap
+from compiler.program.emitter import Box, Held, Machine, held_at, overlap
 from compiler.program.program import Level
 from compiler.program.slots import Slot
 from compiler.program.tiles import Index, Store, StoreShape, Tiles
@@ -96,7 +96,8 @@ def inputs_in(buffers: Buffers, place: int, level: str, sizes: Mapping[str, int]
 
 def in_slot(slot: Slot, strides: tuple[int, ...], box: Box, address: int | None = None) -> Held:
     """A box at the beginning of a slot, or at another address of it."""
-    return Held(slot, slot.address if address is None else address, tuple([start for start, _ in box]), strides, box)
+    begin = slot.address if address is None else address
+    return held_at(slot, begin, tuple([start for start, _ in box]), strides, box)
 
 
 def pieces_of(

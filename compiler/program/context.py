@@ -166,9 +166,9 @@ class Context:
         )
         return name
 
-    def window_read(self, name: str) -> WindowRead:
-        """The read whose address table lies in the region of this name."""
-        return next(read for read, its in self._address_names.items() if its == name)
+    def window_read(self, number: int) -> WindowRead:
+        """The read whose address table has this number."""
+        return tuple(self._address_names)[number]
 
     def element_bytes(self, name: str) -> int:
         """Bytes of an element of a tensor as it is stored, or of an address table's."""

@@ -14,6 +14,7 @@ from compiler.program.emitter import Box, Held, empty_box, is_empty
 from compiler.program.group import GroupLowering
 from compiler.program.located import Part
 from compiler.program.program import Level
+from compiler.program.recent import Recent
 from compiler.program.stored_boxes import StoredBoxes
 from compiler.program.tiles import Index, Store, Tiles
 from compiler.program.weight_reach import Core
@@ -33,9 +34,9 @@ class NestedMemory(GroupLowering):
         self.core_tiles = Tiles(group.core_frustums)
         self._lengths: dict[str, tuple[int, ...]] = {}
         self._core_strides: dict[str, tuple[int, ...]] = {}
-        # the core rounds of the round that was asked for last, and of some of its units' tiles
-        self._known_rounds: dict[int, list[list[Work]]] = {}
-        self._known_core_rounds: dict[tuple[int, ...], list[list[Work]]] = {}
+        # by round its core rounds, and by unit and tile
+        self._known_rounds = Recent[int, list[list[Work]]](1)
+        self._known_core_rounds = Recent[tuple[int, ...], list[list[Work]]](group.configuration.units)
         self._alone: dict[str, bool] = {}
         self._drained: dict[str, StoredBoxes] = {}
         self._core_boxes: dict[tuple[object, ...], Box] = {}
@@ -44,6 +45,15 @@ class NestedMemory(GroupLowering):
         blocks = {axis: tiles.blocks for axis, tiles in group.core_frustums.tiles.items()}
         self._blocks = {axis: [0] if found is None else found.tolist() for axis, found in blocks.items()}
         super().__init__(context, group, steps)
+
+    def forget(self) -> None:
+        """Drop the boxes of core tiles, where they lie, and who works on them when, too."""
+        super().forget()
+        self._known_rounds.clear()
+        self._known_core_rounds.clear()
+        self._core_boxes.clear()
+        self._core_held.clear()
+        self.core_tiles.forget()
 
     def core_walks(self) -> list[tuple[Tiles, Mapping[str, Sequence[int]]]]:
         """The core tiles."""

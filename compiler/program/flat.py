@@ -11,6 +11,7 @@ from compiler.program.emitter import Box, Held, is_empty
 from compiler.program.group import GroupLowering
 from compiler.program.iteration import At, Loop, Step
 from compiler.program.located import Part
+from compiler.program.recent import Recent
 from compiler.program.tiles import Index
 from compiler.program.weight_reach import Need
 from compiler.program.weights import Bound
@@ -40,8 +41,8 @@ class FlatLowering(GroupLowering):
 
     def work(self) -> tuple[Step | Loop, ...]:
         """All ops of the group, one after another, each on all tiles of a round, slice by slice of its weights."""
-        # by op those of one round, and which that is
-        self._known_entries: dict[int, tuple[int, list[_Entry]]] = {}
+        # by op and round
+        self._known_entries = Recent[tuple[int, int], list[_Entry]](len(self.geometry.ops))
         found: list[Step | Loop] = []
         for step, op in enumerate(self.geometry.ops):
             name = op.output
@@ -59,6 +60,11 @@ class FlatLowering(GroupLowering):
             found += [self.keep_step(dying, op) for dying in self.dying((step,))]
         return tuple(found)
 
+    def forget(self) -> None:
+        """Drop the entries of rounds, too."""
+        super().forget()
+        self._known_entries.clear()
+
     # --- ops ----------------------------------------------------------------------------------------------------------
 
     def _held(self, op: OpFacts, number: int) -> Iterator[tuple[int, Index, Held]]:
@@ -69,17 +75,17 @@ class FlatLowering(GroupLowering):
                 yield unit, index, held
 
     def _entries(self, op: OpFacts, number: int) -> list[_Entry]:
-        """Who makes what of an op's result in a round; the last answer is kept, for it is asked for slice by slice."""
-        known = self._known_entries.get(op.index)
-        if known is not None and known[0] == number:
-            return known[1]
+        """Who makes what of an op's result in a round; kept, for it is asked for slice by slice."""
+        known = self._known_entries.get((op.index, number))
+        if known is not None:
+            return known
         found: list[_Entry] = []
         for unit, index, held in self._held(op, number):
             box = self.unit_part(op, unit, held.box)
             if not is_empty(box):
                 channels = (0, 1) if op.channel_axis is None else box[op.channel_axis]
                 found.append(_Entry(unit, index, held, box, channels))
-        self._known_entries[op.index] = number, found
+        self._known_entries[op.index, number] = found
         return found
 
     def _slice_count_of(self, step: int, op: OpFacts, at: At) -> int:

@@ -21,7 +21,7 @@ from compiler.program.emitter import Box, Held, is_empty
 from compiler.program.program import ADDRESSES, Level
 from compiler.program.rounds import Owners, rounds_of
 from compiler.program.slots import Slot
-from compiler.program.tiles import Index, StoreShape, Tiles
+from compiler.program.tiles import Index, Store, StoreShape, Tiles
 from compiler.program.twins import Twins
 from compiler.tiling.memory import KEPT, LEAVING, TILE, memory_of
 from compiler.tiling.tile import Spread
@@ -71,6 +71,8 @@ class Located(ABC):
         self._core_places: dict[tuple[int, int], int] = {}
         self._summed: dict[tuple[int, int], int | None] = {}
         self._parts_of: dict[int, list[Part]] = {}
+        self._shared: dict[str, bool] = {}
+        self._unit_stores: dict[tuple[str, int], list[Store]] = {}
         self._readers: dict[tuple[int, str], list[tuple[OpFacts, Operand]]] = {}
         self.owners = Owners(group, self.tiles)
         self.rounds = rounds_of(self.tiles, self.owners)
@@ -84,6 +86,12 @@ class Located(ABC):
         # where tiles lie, as long as they do
         self._tiles_held: dict[tuple[object, ...], Held | None] = {}
         self._address_tables: dict[int, dict[tuple[int, ...], Operand]] = {}
+
+    def forget(self) -> None:
+        """Drop what is kept of tiles and rounds: it is worked out again when it is asked for."""
+        self._tiles_held.clear()
+        self._needs.clear()
+        self.tiles.forget()
 
     # --- memory ----------------------------------------------------------------------------------------------------
 
@@ -312,7 +320,11 @@ class Located(ABC):
 
     def _is_shared_by_slices(self, name: str) -> bool:
         """True if all slices of the channels use the same tile of a tensor."""
-        return "C" in self.tiles.counts and not self.configuration.slices_outer and not self._follows_channels(name)
+        found = self._shared.get(name)
+        if found is None:
+            has_slices = "C" in self.tiles.counts and not self.configuration.slices_outer
+            found = self._shared[name] = has_slices and not self._follows_channels(name)
+        return found
 
     def _in_slot(self, name: str, slot: Slot, box: Box) -> Held:
         strides = self._strides.get(name)
@@ -362,8 +374,11 @@ class Located(ABC):
 
     def pieces(self, name: str, unit: int, index: Index, box: Box, part: Part | None = None) -> list[Held]:
         """Where a box of a tensor lies in a unit's memory."""
-        shapes, place = self.tiles.stores(name), self.place(unit)
-        stores = [s for shape in shapes if (s := self.buffers.store(place, name, shape.axis))] if shapes else ()
+        stores = self._unit_stores.get((name, unit))
+        if stores is None:
+            place, axes = self.place(unit), [shape.axis for shape in self.tiles.stores(name)]
+            stores = [store for axis in axes if (store := self.buffers.store(place, name, axis))]
+            self._unit_stores[name, unit] = stores
         return pieces_of(self.tiles, name, index, box, self.tile(name, unit, index, part), stores)
 
     def summed_axis(self, op: OpFacts, operand: Operand) -> int | None:

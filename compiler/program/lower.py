@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -68,16 +68,20 @@ class LoweredGraph:
 
 @dataclass(slots=True, eq=False)
 class Lowered:
-    """What was lowered of one graph: segments by their groups and tilings, and groups that others may be like."""
+    """What was lowered of one graph: segments by their groups and tilings, and groups that others may be like.
+
+    `programs`: of segments that are not proved yet, with their time.
+    """
 
     graph: Graph | None = None
     segments: dict[object, LoweredSegment] = field(default_factory=dict)
     groups: EqualGroups = field(default_factory=EqualGroups)
+    programs: dict[object, ProgramTime] = field(default_factory=dict)
 
     def of(self, graph: Graph) -> None:
         """Forget what is of another graph."""
         if graph is not self.graph:
-            self.graph, self.segments, self.groups = graph, {}, EqualGroups()
+            self.graph, self.segments, self.groups, self.programs = graph, {}, EqualGroups(), {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +110,7 @@ class LowerSegments:
         cut: list[TesseraError] = []
         # what is refused beforehand is cut before others are lowered in vain
         early: list[_Tried] = [
-            (found, *why, None) for found in segments if (why := self._unprovable(facts, found)) is not None
+            (found, *why, None) for found in segments if (why := self.exceeds_dram(facts, found)) is not None
         ]
         for found, refused, shares, lowered in early or (self._tried(facts, found) for found in segments):
             compiler.learn(shares)
@@ -131,7 +135,7 @@ class LowerSegments:
             )
         self.tables.keep()
         # what was found out about groups takes memory that values and reports need
-        self.lowered.groups = EqualGroups()
+        self.lowered.groups, self.lowered.programs = EqualGroups(), {}
         return LoweredGraph(mapped=mapped, segments=tuple(result))
 
     def _tried(self, facts: GraphFacts, found: FusedSegment) -> _Tried:
@@ -139,17 +143,13 @@ class LowerSegments:
             lowered = self._lowered(facts, found)
         if isinstance(lowered, Refused):
             return found, lowered, {}, None
-        return found, self._refused(facts, found, lowered), self._shares(found, lowered), lowered
+        return found, self.refused(facts, found, lowered), self._shares(found, lowered), lowered
 
     def _lowered(self, facts: GraphFacts, found: FusedSegment) -> LoweredSegment | Refused:
         if found.segment.kind is SegmentKind.HOST:
             return LoweredSegment()
-        key = tuple((group.ops, group.choice.tiling) for group in found.groups)
-        known = self.lowered.segments
-        if key in known:
-            return _called(known[key], found.segment.id)
         try:
-            result = self._proved(facts, found, found.groups)
+            return self.proved(facts, found)
         except DEFECTS as error:
             raise DefectError(
                 "the lowering or the proof of a program failed",
@@ -157,53 +157,72 @@ class LowerSegments:
                 stage="lower",
                 actual=reason_of(error),
             ) from error
+
+    def proved(self, facts: GraphFacts, found: FusedSegment) -> LoweredSegment | Refused:
+        """The program of a segment, proved, or the limit that it exceeds; what is proved is known from then on."""
+        known = self.lowered.segments.get(key_of(found.groups))
+        if known is not None:
+            return _called(known, found.segment.id)
+        result = self._proved(facts, found, found.groups)
         if not isinstance(result, Refused):
-            known[key] = result
+            self.lowered.segments[key_of(found.groups)] = result
         return result
 
     def _proved(self, facts: GraphFacts, found: FusedSegment, groups: Sequence[Group]) -> LoweredSegment | Refused:
         """A program of some groups of a segment, proved."""
         ops = tuple(op for group in groups for op in group.ops)
-        names = {id(group): f"{found.segment.id}.g{number}" for number, group in enumerate(found.groups)}
-        steps = SegmentSteps(
-            facts,
-            self.profile,
-            found.segment.id,
-            [PlannedGroup(name=names[id(group)], ops=group.ops, tiling=group.choice.tiling) for group in groups],
-            handed_out(facts, ops),
-            self.compilers.of(facts).resident_bytes(found.segment.ops),
-            Decoders(facts.graph, opened(facts.graph.source, self.source)),
-            self.tables,
-            self.lowered.groups,
-        )
+        timed = self.lowered.programs.get(key_of(groups))
         try:
-            program, proof = self._safe(steps)
+            program, proof = self._safe(
+                lambda: self.steps_of(facts, found, groups), None if timed is None else timed.program
+            )
         except ProgramError as error:
             if error.violation == "size":
                 return self._too_large(facts, ops, error.actual, error.limit)
             raise InternalError(
                 "a program of ours is not safe", stage="lower", node=found.segment.id, actual=str(error)
             ) from error
-        return LoweredSegment(
-            program=program, time=time_of(program, self.profile), proof=proof, sizes=program_sizes(program)
+        if timed is None or program is not timed.program:
+            timed = time_of(program, self.profile)
+        return LoweredSegment(program=program, time=timed, proof=proof, sizes=program_sizes(program))
+
+    def steps_of(self, facts: GraphFacts, found: FusedSegment, groups: Sequence[Group]) -> SegmentSteps:
+        """Some groups of a segment, in the order in which they run."""
+        numbers = {group.ops: number for number, group in enumerate(found.groups)}
+        return SegmentSteps(
+            facts,
+            self.profile,
+            found.segment.id,
+            [
+                PlannedGroup(
+                    name=f"{found.segment.id}.g{numbers[group.ops]}", ops=group.ops, tiling=group.choice.tiling
+                )
+                for group in groups
+            ],
+            handed_out(facts, (op for group in groups for op in group.ops)),
+            self.compilers.of(facts).resident_bytes(found.segment.ops),
+            Decoders(facts.graph, opened(facts.graph.source, self.source)),
+            self.tables,
+            self.lowered.groups,
         )
 
-    def _safe(self, steps: SegmentSteps) -> tuple[Program, ProvedProgram]:
-        """A segment's program and its proof; raises ProgramError where it cannot be proved.
+    def _safe(self, steps: Callable[[], SegmentSteps], program: Program | None) -> tuple[Program, ProvedProgram]:
+        """A segment's program, `program` if it is known, and its proof; ProgramError where it cannot be proved.
 
         Statements are found from a few tiles. Should they not hold at others, the segment is listed command by command.
         """
         shared = self.profile.engines.shared
         try:
-            program = steps.lowered()
+            if program is None:
+                program = steps().lowered()
             if any(actual > limit for _, limit, actual in _amounts(self.profile, program, program_sizes(program))):
                 # what was listed for its speed is shorter as loops
-                program = steps.lowered(listed_max=0)
+                program = steps().lowered(listed_max=0)
             return program, prove(program, shared=shared)
         except ProgramError as error:
             if error.violation == "size":
                 raise
-            program = steps.lowered(LISTED_ALL)
+            program = steps().lowered(LISTED_ALL)
             return program, prove(program, shared=shared)
 
     def _at_fault(self, facts: GraphFacts, found: FusedSegment) -> list[FailedGroup]:
@@ -238,7 +257,7 @@ class LowerSegments:
         )
         return Refused(error=error, curable=True, share=max(share, 1.01))
 
-    def _unprovable(self, facts: GraphFacts, found: FusedSegment) -> tuple[Refused, dict[int, float]] | None:
+    def exceeds_dram(self, facts: GraphFacts, found: FusedSegment) -> tuple[Refused, dict[int, float]] | None:
         """Whether a segment's tensors exceed the DRAM, in which they lie together: told before it is lowered (PROG-4).
 
         The refusal, and by op its part.
@@ -270,7 +289,7 @@ class LowerSegments:
         total = max(1, int(counts.sum()))
         return {op: share * count / total for op, count in zip(ops, counts.tolist(), strict=True)}
 
-    def _refused(self, facts: GraphFacts, found: FusedSegment, lowered: LoweredSegment) -> Refused | None:
+    def refused(self, facts: GraphFacts, found: FusedSegment, lowered: LoweredSegment) -> Refused | None:
         """The limit of an executable that a program exceeds; None if it keeps all."""
         if lowered.program is None or lowered.sizes is None:
             return None
@@ -280,6 +299,11 @@ class LowerSegments:
         amounts = _amounts(self.profile, lowered.program, lowered.sizes)
         share = next(actual / limit for _, limit, actual in amounts if actual > limit)
         return Refused(error=error, curable=True, share=share)
+
+
+def key_of(groups: Sequence[Group]) -> tuple[object, ...]:
+    """What a segment of these groups is known by."""
+    return tuple((group.ops, group.choice.tiling) for group in groups)
 
 
 def _last_word(facts: GraphFacts, ops: Sequence[int], refused: Refused) -> TesseraError:

@@ -75,7 +75,7 @@ class NestedLowering(NestedMemory):
             else:
                 rows = zip_longest(*of_units)
                 known = [[entry for found in row if found is not None for entry in found] for row in rows]
-            self._known_rounds = {number: known}
+            self._known_rounds[number] = known
         return known
 
     def _now(self, at: At) -> tuple[list[Work], _Round]:
@@ -97,8 +97,6 @@ class NestedLowering(NestedMemory):
         key = (unit, *index.values())
         known = self._known_core_rounds.get(key)
         if known is None:
-            if len(self._known_core_rounds) > 2 * self.units:
-                self._known_core_rounds.clear()
             known = self._known_core_rounds[key] = self._new_core_rounds(unit, index)
         return known
 

@@ -176,7 +176,7 @@ class PassingWeights(WeightBoxes):
                     at += size
                     largest = max(largest, at)
                 uses = 2 * max(1, self._uses_in_a_round(step))
-                count = next((n for n in range(room // largest, 1, -1) if uses % n == 0), 1)
+                count = next((n for n in range(min(room // largest, uses), 1, -1) if uses % n == 0), 1)
                 first = ceil_div(end, largest) % count
                 found[step] = _Ring(largest, count, first, offsets)
                 if self._constants[step]:

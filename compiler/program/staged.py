@@ -19,6 +19,7 @@ from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.iteration import At, Loop, Step
 from compiler.program.larger import FreeSpace, cut
 from compiler.program.program import Opcode
+from compiler.program.recent import Recent
 from compiler.program.slots import Slot
 from compiler.program.stage_memory import StageMemory, is_missing
 from compiler.program.tiles import Index
@@ -104,7 +105,8 @@ class StagedLowering(StageMemory):
 
     def work(self) -> tuple[Step | Loop, ...]:
         """All stages, one after another, each on all tiles of the round."""
-        self._known_turns: dict[tuple[int, int], list[_Turn]] = {}
+        # by stage and round
+        self._known_turns = Recent[tuple[int, int], list[_Turn]](len(self.group.stages))
         self._known_of_cores: tuple[tuple[int, int], dict[Core, list[int]]] = (-1, -1), {}
         self._known_made: dict[tuple[int, int, int], list[tuple[_Entry, list[_Made]]]] = {}
         found: list[Step | Loop] = []
@@ -142,6 +144,11 @@ class StagedLowering(StageMemory):
             found += [self.keep_step(name, ops[-1]) for name in kept]
         return tuple(found)
 
+    def forget(self) -> None:
+        """Drop the turns of rounds, too."""
+        super().forget()
+        self._known_turns.clear()
+
     def _results(self, stage: CoreStage, ops: list[OpFacts]) -> list[OpFacts]:
         return [op for op in ops if op.output in stage.results or op.output in stage.staying]
 
@@ -158,7 +165,7 @@ class StagedLowering(StageMemory):
     def _usual_turns(self) -> list[dict[Core, list[int]]]:
         """By stage the turns of each core in the round in the middle; first and last tiles may have others."""
         middle = len(self.rounds) // 2
-        return [turns_of_cores(self._new_turns(number, middle)) for number in range(len(self.group.stages))]
+        return [turns_of_cores(self._turns(number, middle)) for number in range(len(self.group.stages))]
 
     def _turn_number(self, number: int, at: At, core: Core) -> int:
         """A number of a core's turn, by which its two buffers alternate, through all stages and rounds.
@@ -190,9 +197,6 @@ class StagedLowering(StageMemory):
         key = number, round_number
         known = self._known_turns.get(key)
         if known is None:
-            # of two rounds: the one at hand and one that is asked for meanwhile
-            if len(self._known_turns) > 2 * len(self.group.stages):
-                self._known_turns.clear()
             known = self._known_turns[key] = self._new_turns(number, round_number)
         return known
 
@@ -214,8 +218,8 @@ class StagedLowering(StageMemory):
         uses: dict[Core, int] = {}
         for channels, entries in ranges.items():
             found += self._turns_of(stage, ops, channels, entries, uses)
-        in_a_round = max(uses.values(), default=0)
-        return [replace(turn, use=round_number * in_a_round + turn.use) for turn in found]
+        before = round_number * max(uses.values(), default=0)
+        return [replace(turn, use=before + turn.use) for turn in found] if before else found
 
     def _turns_of(
         self, stage: CoreStage, ops: list[OpFacts], channels: _Channels, entries: list[_Entry], uses: dict[Core, int]
@@ -284,7 +288,7 @@ class StagedLowering(StageMemory):
         number, stage = next((n, stage) for n, stage in enumerate(self.group.stages) if step in stage.steps)
         place = stage.steps.index(step)
         for round_number in range(len(self.rounds)):
-            for turn in self._new_turns(number, round_number):
+            for turn in self._turns(number, round_number):
                 for entry in turn.row:
                     for part in turn.slices[place]:
                         yield round_number, Need(entry.place, part, entry.whole[place])

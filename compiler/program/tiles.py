@@ -20,7 +20,7 @@ from math import prod
 import numpy as np
 
 from compiler.ir.layout import memory_order, strides_of
-from compiler.program.emitter import Box, Held, empty_box, is_empty
+from compiler.program.emitter import Box, Held, empty_box, held_at, is_empty
 from compiler.program.slots import Slot
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.tile import HaloMode
@@ -80,6 +80,11 @@ class Tiles:
             else self._begins[axis]
             for axis, tiles in frustums.tiles.items()
         }
+
+    def forget(self) -> None:
+        """Drop the boxes of single tiles."""
+        for known in (self._needed, self._fresh, self._waiting, self._saved):
+            known.clear()
 
     def dims(self, name: str) -> tuple[_Dim, ...]:
         """A tensor's axes with their ranges."""
@@ -356,7 +361,7 @@ class Store:
                 basis = dim.starts[number] if outside else dim.firsts[number]
                 origin.append(basis - offsets[number])
         if shape.ring is None:
-            return [Held(self.slot, self.address, tuple(origin), self.strides, box)]
+            return [held_at(self.slot, self.address, tuple(origin), self.strides, box)]
         found, length = [], shape.lengths[shape.ring]
         start, stop = ring_range
         while start < stop:
@@ -364,6 +369,6 @@ class Store:
             end = min(stop, turn + length)
             origin[shape.ring] = turn
             part = (*box[: shape.ring], (start, end), *box[shape.ring + 1 :])
-            found.append(Held(self.slot, self.address, tuple(origin), self.strides, part))
+            found.append(held_at(self.slot, self.address, tuple(origin), self.strides, part))
             start = end
         return found

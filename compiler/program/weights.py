@@ -155,7 +155,7 @@ class GroupWeights(PassingWeights):
         turn = use % len(slots) if lasting is None else lasting.turn(number, need.core, content)
         held = self._bound(slots[turn], content, boxes)
         if content[1] == need.channels:
-            return found + held
+            return found + held if found else held
         wanted = {operand.number: box for operand, box in self.boxes(step, need.channels, need.summed)}
         return found + [(operand, its.part(wanted[operand])) for operand, its in held]
 

@@ -17,7 +17,7 @@ from compiler.frontend.source import ModelSource
 from compiler.fusion.bounds import dram_floor_bytes, dram_reference_bytes, needed_positions, roofline_cycles
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.gap import gap_of
-from compiler.fusion.groups import FusedGraph, FusedSegment, Group, Searched
+from compiler.fusion.groups import FusedGraph, FusedSegment, Group
 from compiler.fusion.map_chips import MappedGraph
 from compiler.fusion.segment_graph import SegmentGraph
 from compiler.ir.graph import HOST, Graph
@@ -34,6 +34,7 @@ from compiler.report.gaps import gap_doc
 from compiler.report.groups import Naming, group_doc, rule_uses
 from compiler.report.pictures import pictures_of
 from compiler.report.programs import Execution, execution_assumptions, execution_of, memory_maps, values_report
+from compiler.report.searched import search_doc, simulated_doc
 from compiler.simulator.value_check import CheckedGraph, ValueCheck
 from compiler.tiling.stationary import WeightTable
 from compiler.version import COMPILER_VERSION
@@ -340,18 +341,9 @@ def _segment(
         units=mapped.mapping.counts(segment.ops),
         unit_cores=mapped.mapping.cores(segment.ops),
         host=_host_nodes(graph, segment) if on_host else (),
-        search=None if found.search is None else _search(found.search),
+        search=None if found.search is None else search_doc(found.search),
+        simulated=None if found.simulated is None else simulated_doc(found.simulated),
         groups=groups,
-    )
-
-
-def _search(found: Searched) -> doc.SearchDoc:
-    return doc.SearchDoc(
-        candidates=found.candidates,
-        priced=found.priced,
-        value=found.value,
-        bound=found.bound,
-        is_least=found.is_least,
     )
 
 

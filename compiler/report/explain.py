@@ -10,7 +10,7 @@ from compiler.amounts import bytes_text, count_text, cycles_text
 from compiler.errors import RequestError, did_you_mean, printable
 from compiler.report.boundaries import crossing_lines, objective_text
 from compiler.report.explain_group import explain_group, group_part, rules_line
-from compiler.report.explain_search import search_line
+from compiler.report.explain_search import search_line, simulated_line
 from compiler.report.headline import LABEL_WIDTH, headline, title
 from compiler.report.plan import Plan, PlanGroup, PlanSegment, Report
 
@@ -133,6 +133,8 @@ def _segment(plan: Plan, segment: PlanSegment) -> Iterator[str]:
         )
     if segment.search is not None:
         yield f"  {search_line(segment.id, segment.search, partial(objective_text, plan))}"
+    if segment.simulated is not None:
+        yield f"  {simulated_line(segment.id, segment.simulated, lambda cycles: cycles_text(cycles, plan.cycle_s))}"
 
 
 def _merging(plan: Plan) -> Iterator[str]:

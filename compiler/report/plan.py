@@ -11,6 +11,7 @@ from compiler.report.dim_ranges import DimRangeDoc
 from compiler.report.execution import GraphOp, LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
 from compiler.report.execution_time import StreamReport
 from compiler.report.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
+from compiler.report.plan_search import SearchDoc, SimulatedDoc
 from compiler.schedule import HaloName, LoopName, OrderName, PlacementName, SpreadName, WeightModeName
 
 
@@ -211,22 +212,6 @@ class HostNodeDoc(Part, frozen=True, kw_only=True):
     macs: int | None
 
 
-class SearchDoc(Part, frozen=True, kw_only=True):
-    """What strategy `search` knows of a segment's partitions into single-output groups, in the objective's unit.
-
-    The unit is cycles, bytes, pJ, or pJ x cycles. `value` is the least partition found, each group with the largest
-    tile that fits, before tiles by cost and groups with several outputs; no other has a value below `bound`. `bound` is
-    None where groups were left out of the search, where energy x latency was not proven or has other segments beside.
-    `is_least`: no other partition is better. `candidates` groups were tried, `priced` of them priced.
-    """
-
-    candidates: int
-    priced: int
-    value: float
-    bound: float | None
-    is_least: bool
-
-
 class PlanSegment(Part, frozen=True, kw_only=True):
     """A segment: one executable on a chip, or nodes that stay on the host, each with its reason (IMPORT-6).
 
@@ -235,7 +220,7 @@ class PlanSegment(Part, frozen=True, kw_only=True):
     `unit_cores` the cores of its chip on which such nodes lie (PART-6).
     `resident_bytes_per_core` are stationary weights in the fullest core, 0 where weights stream. `program_bytes` are
     the statements of its program, with calls, bindings and waits; None where it has no program. `search` is
-    None under the strategies `rules` and `none`, and on the host.
+    None under the strategies `rules` and `none`, and on the host; `simulated` also before programs are made.
     """
 
     id: str
@@ -253,6 +238,7 @@ class PlanSegment(Part, frozen=True, kw_only=True):
     unit_cores: dict[str, int]
     host: tuple[HostNodeDoc, ...]
     search: SearchDoc | None
+    simulated: SimulatedDoc | None
     groups: tuple[PlanGroup, ...]
 
 

@@ -220,7 +220,7 @@ def _program_report(
         dram_ratio=(read + written) / planned if planned else 1.0,
         simulated_cycles=simulated,
         simulated_group_cycles={name: whole_cycles(ticks) for name, ticks in time.by_group().items()},
-        alone_group_cycles={name: whole_cycles(ticks) for name, ticks in time.alone().items()},
+        alone_group_cycles={name: whole_cycles(part.ticks) for name, part in time.parts().items()},
         estimated_cycles=estimated,
         estimate_ratio=_ratio(estimated, simulated),
         stalls=core_stalls(engines),

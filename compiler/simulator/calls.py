@@ -14,14 +14,17 @@ from compiler.errors import TesseraError
 from compiler.ops.base import Call
 from compiler.ops.contraction import Product
 from compiler.ops.slab import Box, Slab, lengths
-from compiler.program.calls import HOSTILE, TableGeometry, box_of
-from compiler.program.checked import CheckedProgram
+from compiler.program.addressed import Addressed, addressed_of
+from compiler.program.calls import HOSTILE, CallBook, TableGeometry, box_of
 from compiler.program.errors import ProgramError
+from compiler.program.fields import ProgramLimits
+from compiler.program.pieces import Pieces, pieces_of
 from compiler.program.program import Decode, OperandType, Program
 from compiler.simulator.gather import WindowGather, as_windows, empty_met, met_bytes
 from compiler.units import numpy_dtype
 
 Memory = Callable[[int], NDArray[np.uint8]]
+Settled = Callable[[Box, NDArray[Any]], NDArray[Any]]
 # Limit on the operands gathered for one call.
 _LARGEST_MET_BYTES: Final = 1 << 28
 _PLACE_BYTES: Final = 8
@@ -44,7 +47,7 @@ class _Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Scale:
+class Scale:
     """Converts stored numbers to values: (stored − zero)·scale, arrays that broadcast to the tensor."""
 
     scale: NDArray[Any]
@@ -60,6 +63,24 @@ class _Scale:
         return np.asarray((moved.astype(self.scale.dtype) * self.scale[along]).astype(numpy_dtype(self.dtype)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Commands:
+    """The commands of a window, and what their calls touch; that they stay in their memories is known before."""
+
+    program: Program
+    book: CallBook
+    pieces: Pieces | None
+    addressed: Addressed | None
+
+    @classmethod
+    def of(cls, program: Program, limits: ProgramLimits) -> Commands:
+        """Raises ProgramError where a call's bindings do not fit its unit."""
+        book = CallBook(program)
+        pieces = pieces_of(program, book, limits)
+        addressed = addressed_of(program, book, pieces, limits)
+        return cls(program=program, book=book, pieces=pieces, addressed=addressed)
+
+
 class CallRunner:
     """Runs single calls of one program; `memory` returns the bytes of a place.
 
@@ -69,23 +90,23 @@ class CallRunner:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         # what holds for all windows, by table or address table
-        self._scales: dict[tuple[int, int], _Scale | None] = {}
+        self._scales: dict[tuple[int, int], Scale | None] = {}
         self._windows: dict[int, WindowGather] = {}
         self._words: dict[int, bytes] = {}
         self._units: tuple[UnitTable, ...] | None = None
 
-    def take(self, checked: CheckedProgram) -> None:
+    def take(self, commands: Commands) -> None:
         """Take up the commands of the next window."""
-        self._program: Program = checked.program
-        self._book = checked.book
-        program, pieces = checked.program, checked.pieces
+        self._program: Program = commands.program
+        self._book = commands.book
+        program, pieces = commands.program, commands.pieces
         self._call_of: list[int] = program.commands["call"].tolist()
         self._tables: list[int] = program.calls["table"].tolist()
         self._entries: list[int] = program.calls["entry"].tolist()
         # the rows of pieces of each command: from its own number to the next
         self._first: list[int] = []
         self._rows = np.zeros((0, 0), dtype=np.int64)
-        self._addressed = addressed = checked.addressed
+        self._addressed = addressed = commands.addressed
         self._first_table: list[int] = []
         if addressed is not None:
             self._first_table = np.searchsorted(addressed.commands, np.arange(len(program.commands) + 1)).tolist()
@@ -97,13 +118,16 @@ class CallRunner:
             heads = np.stack([column.astype(np.int64) for column in (*columns, of_piece)], axis=1)
             self._rows = np.concatenate([heads, pieces.starts, pieces.stops, pieces.strides], axis=1)
 
-    def run(self, command: int) -> None:
-        """Runs the call of a command; raises ProgramError naming it."""
+    def run(self, command: int, settled: Settled | None = None) -> None:
+        """Runs the call of a command; `settled` gets its result, and returns what is stored in its place.
+
+        Partial sums are no results. Raises ProgramError naming the command.
+        """
         number = self._call_of[command]
         table, entry = self._tables[number], self._entries[number]
         geometry = self._book.geometry(table)
         try:
-            self._run(command, table, entry, geometry)
+            self._run(command, table, entry, geometry, settled or _unchanged)
         except ProgramError:
             raise
         except (TesseraError, *HOSTILE) as error:
@@ -114,7 +138,7 @@ class CallRunner:
                 actual=type(error).__name__,
             ) from error
 
-    def _run(self, command: int, table: int, entry: int, geometry: TableGeometry) -> None:
+    def _run(self, command: int, table: int, entry: int, geometry: TableGeometry, settled: Settled) -> None:
         unit, call = geometry.unit, geometry.call
         by_slot = self._pieces(command, geometry)
         box = _box(geometry, 0, entry, by_slot[0])
@@ -135,13 +159,14 @@ class CallRunner:
             call = _with_values(geometry, slabs)
         if geometry.partial[entry]:
             row = self._program.tables[table].entries[entry]
-            self._sum(geometry, call, box, slabs, by_slot[0], bool(row["begins"]), bool(row["ends"]))
+            self._sum(geometry, call, box, slabs, by_slot[0], bool(row["begins"]), bool(row["ends"]), settled)
             return
         gathered: Slab | None = None
         if unit.gathers >= 0 and any(piece.gathered for piece in by_slot[unit.gathers + 1]):
             gathered = self._gathered(command, table, geometry, box, by_slot[unit.gathers + 1], slabs)
         found = geometry.kind.compute_box(call, box, tuple(slabs), gathered=gathered)
-        self._write(by_slot[0], box, _checked(found, box, unit.output.dtype), unit.output.dtype, final=False)
+        values = settled(box, _checked(found, box, unit.output.dtype))
+        self._write(by_slot[0], box, values, unit.output.dtype, final=False)
 
     def _sum(
         self,
@@ -152,6 +177,7 @@ class CallRunner:
         results: list[_Piece],
         begins: bool,
         ends: bool,
+        settled: Settled,
     ) -> None:
         """Adds one part of a sum to the partial sum at the result's address, and stores or finishes it."""
         unit, kind = geometry.unit, geometry.kind
@@ -169,7 +195,8 @@ class CallRunner:
             return
         bias = slabs[2] if len(slabs) > 2 else None
         found = kind.finish(call, box, sums, bias)
-        self._write(results, box, _checked(found, box, unit.output.dtype), unit.output.dtype, final=True)
+        values = settled(box, _checked(found, box, unit.output.dtype))
+        self._write(results, box, values, unit.output.dtype, final=True)
 
     def _pieces(self, command: int, geometry: TableGeometry) -> list[list[_Piece]]:
         """The memory that a command reads and writes by slot, from `pieces_of`."""
@@ -260,7 +287,7 @@ class CallRunner:
                     f"what is bound as address table {number} is another one", violation="addresses", command=command
                 )
 
-    def _scale(self, table: int, number: int, operand: OperandType, call: Call) -> _Scale | None:
+    def _scale(self, table: int, number: int, operand: OperandType, call: Call) -> Scale | None:
         key = (table, number)
         if key not in self._scales:
             if operand.decode is None and operand.dtype != operand.stored_dtype:
@@ -272,7 +299,7 @@ class CallRunner:
                     hint="A program of a planning what-if has no values",
                 )
             self._scales[key] = (
-                None if operand.decode is None else _scale_of(operand.decode, operand, len(call.tensor(number).shape))
+                None if operand.decode is None else scale_of(operand.decode, operand, len(call.tensor(number).shape))
             )
         return self._scales[key]
 
@@ -328,6 +355,11 @@ def _box(geometry: TableGeometry, slot: int, entry: int, pieces: list[_Piece]) -
     return box_of(geometry.starts[slot, entry], geometry.stops[slot, entry], geometry.rank_list[slot])
 
 
+def _unchanged(box: Box, values: NDArray[Any]) -> NDArray[Any]:
+    del box
+    return values
+
+
 def _inside(box: Box, around: Box) -> tuple[slice, ...]:
     return tuple(slice(a[0] - b[0], a[1] - b[0]) for a, b in zip(box, around, strict=True))
 
@@ -350,12 +382,12 @@ def _with_values(geometry: TableGeometry, slabs: list[Slab | None]) -> Call:
     return replace(call, values=known) if known else call
 
 
-def _scale_of(decode: Decode, operand: OperandType, rank: int) -> _Scale:
+def scale_of(decode: Decode, operand: OperandType, rank: int) -> Scale:
     """Scale and zero point as arrays of the operand's rank; the zero point is of the stored element type."""
     scale = np.frombuffer(decode.scale, dtype=numpy_dtype(decode.dtype)).astype(np.float32)
     zero = np.frombuffer(decode.zero, dtype=numpy_dtype(operand.stored_dtype)).astype(np.int32)
     shape = (1,) * (rank - len(decode.shape)) + tuple(decode.shape)
-    return _Scale(
+    return Scale(
         np.broadcast_to(scale.reshape(shape if scale.size > 1 else (1,) * rank), shape),
         np.broadcast_to(zero.reshape(shape if zero.size > 1 else (1,) * rank), shape),
         operand.dtype,

@@ -117,14 +117,28 @@ def relative_error(got: Any, expected: Any) -> float:
     return float(_relative_errors(a, b).max()) if b.size else 0.0
 
 
+def agree_within_rounding(got: NDArray[Any], expected: NDArray[Any]) -> bool:
+    """True if two values of one type differ by no more than each other's last rounding; integers are equal.
+
+    For two computations of the same sums in other orders, in a wider type: max |a − b| is at most 8 unit roundoffs of
+    the type, relative to the root mean square of b.
+    """
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return False
+    if np.array_equal(got.view(f"u{got.itemsize}"), expected.view(f"u{got.itemsize}")):
+        return True
+    unit = _UNIT.get(got.dtype.name)
+    return unit is not None and bool(_relative_errors(got, expected).max() <= _PER_RESULT * unit)
+
+
 def _relative_errors(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
     """Per element |a − b| / rms(b); infinite if only one is finite, or if both are non-finite and differ.
 
     The root mean square covers the reference's finite elements. If it is 0, only equal elements have a finite error.
     """
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    finite = np.isfinite(y)
     with np.errstate(all="ignore"):
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        finite = np.isfinite(y)
         largest = float(np.max(np.abs(y), where=finite, initial=0.0))
         # squares of the values themselves could leave the range of float64
         rms = largest * sqrt(float(np.mean(np.square(y[finite] / largest)))) if largest > 0.0 else 0.0

@@ -105,18 +105,20 @@ def evaluated(
     *,
     threads: int = 1,
     disturb: Callable[[Op, Value], Value] | None = None,
+    ops: Sequence[int] | None = None,
 ) -> Iterator[tuple[str, Value]]:
     """Yields every result of an op with its values, in the ops' order; frees values after their last use.
 
-    `disturb` replaces an op's result for later ops. Raises RequestError for a missing input, InternalError if a
-    definition gives another type than declared.
+    `disturb` replaces an op's result for later ops. With `ops` only these are evaluated, and `inputs` holds all that
+    they do not make themselves. Raises RequestError for a missing input, InternalError if a definition gives another
+    type than declared.
     """
     for name in graph.inputs:
-        if name not in inputs:
+        if ops is None and name not in inputs:
             raise _missing(name)
     last = {name: index for index, op in enumerate(graph.ops) for name in op.inputs if name}
-    values: dict[str, Value] = {name: inputs[name] for name in graph.inputs}
-    for on_host, stretch in host_runs(graph, range(len(graph.ops))):
+    values: dict[str, Value] = {name: inputs[name] for name in graph.inputs} if ops is None else dict(inputs)
+    for on_host, stretch in host_runs(graph, range(len(graph.ops)) if ops is None else ops):
         for name in dict.fromkeys(name for index in stretch for name in graph.ops[index].inputs if name):
             constant = graph.tensors[name].constant
             if constant is not None and on_host:

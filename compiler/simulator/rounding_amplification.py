@@ -17,9 +17,10 @@ be judged, and the report says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from math import isfinite
 from typing import Any, Final
 
@@ -88,51 +89,111 @@ def judge_again(
     with disturbed values, the outputs are judged by their plain limits.
     """
     try:
-        found = _pairs(graph, source, inputs, {})
-        outputs = {name: _judged(missed[name], values, noisy) for name, values, noisy in found if name in missed}
-        between, undecided = _between(graph, source, inputs, got)
+        return _amplified(graph, source, inputs, got, missed)
     except _OUT_OF_DOMAIN:
         return Amplified(outputs={name: Judged(comparison=c) for name, c in missed.items()}, between=None, undecided=())
-    # a tensor that no op makes has no rounding
-    plain = {name: Judged(comparison=comparison) for name, comparison in missed.items()}
-    return Amplified(outputs=plain | outputs, between=between, undecided=undecided)
 
 
-def _between(
-    graph: Graph, source: ModelSource, inputs: Mapping[str, Value], got: Mapping[str, Value]
-) -> tuple[Comparison | None, tuple[str, ...]]:
-    """The worst of the program's tensors, each judged from the program's own earlier values, and the undecided ones."""
+def _amplified(
+    graph: Graph,
+    source: ModelSource,
+    inputs: Mapping[str, Value],
+    got: Mapping[str, Value],
+    missed: Mapping[str, Comparison],
+) -> Amplified:
+    """Judges the outputs, and each tensor in `got` from the program's own earlier values."""
     limits = limits_of(graph)
+    # a tensor that no op makes has no rounding
+    outputs = {name: Judged(comparison=comparison) for name, comparison in missed.items()}
     worst: Comparison | None = None
     undecided: list[str] = []
-    for name, values, noisy in _pairs(graph, source, inputs, got):
+    given = {**inputs, **got}
+    own = _Own(graph=graph, source=source, got=got, values=dict(inputs))
+    for name, plain, noisy in _pairs(graph, source, inputs):
+        if name in missed:
+            outputs[name] = _judged(missed[name], plain, _always(noisy))
+        expected = own.result(name, plain)
         if name not in got:
             continue
-        found = _judged(compare(name, got[name], values, limit=limits.get(name)), values, noisy)
+        comparison = compare(name, got[name], expected, limit=limits.get(name))
+        found = _judged(comparison, expected, partial(_noisy, graph, source, given, name))
         if found.verdict is Verdict.UNDECIDED:
             undecided.append(name)
         elif worst is None or _rank(found.comparison) > _rank(worst):
             worst = found.comparison
-    return worst, tuple(undecided)
+    return Amplified(outputs=outputs, between=worst, undecided=tuple(undecided))
 
 
-def _pairs(
-    graph: Graph, source: ModelSource, inputs: Mapping[str, Value], anchors: Mapping[str, Value]
-) -> Iterator[tuple[str, Value, Value]]:
-    """Every tensor that an op makes, plain and disturbed; later ops read the values of `anchors` in its place."""
-    plain, noisy = (_Watch(graph=graph, anchors=anchors, disturbs=disturbs) for disturbs in (False, True))
-    pairs = zip(
-        evaluated(graph, source, inputs, disturb=plain), evaluated(graph, source, inputs, disturb=noisy), strict=True
-    )
-    for (name, _), _ in pairs:
-        yield name, plain.made.pop(name), noisy.made.pop(name)
+@dataclass(slots=True, kw_only=True)
+class _Own:
+    """What the definitions make of the program's own values, op by op beside a plain evaluation.
+
+    Where an op reads the same as in the plain evaluation its result is that one's. `values`: what later ops read, the
+    program's own where `got` has it; `differing`: those that are not those of the plain evaluation.
+    """
+
+    graph: Graph
+    source: ModelSource
+    got: Mapping[str, Value]
+    values: dict[str, Value]
+    differing: set[str] = field(default_factory=set)
+
+    def result(self, name: str, plain: Value) -> Value:
+        """The result that an op has from the program's own values; `plain`: the one of the plain evaluation."""
+        index = self.graph.producer[name]
+        result = plain
+        if not self.differing.isdisjoint(self.graph.ops[index].inputs):
+            ((_, result),) = evaluated(self.graph, self.source, self.values, ops=(index,))
+        self.values[name] = self.got.get(name, result)
+        if not _is_same(self.values[name], plain):
+            self.differing.add(name)
+        for read in self.graph.ops[index].inputs:
+            if max(self.graph.consumers.get(read, (index,))) <= index:
+                self.values.pop(read, None)
+        return result
 
 
-def _judged(comparison: Comparison, values: Value, noisy: Value) -> Judged:
-    """Judges a comparison with the spread of its tensor."""
+def _always(value: Value) -> Callable[[], Value]:
+    return lambda: value
+
+
+def _is_same(one: Value, other: Value) -> bool:
+    """True for one object, and for arrays of equal bytes."""
+    if one is other:
+        return True
+    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+        return False
+    alike = one.shape == other.shape and one.dtype == other.dtype and one.dtype.kind != "O"
+    return alike and one.tobytes() == other.tobytes()
+
+
+def _noisy(graph: Graph, source: ModelSource, given: Mapping[str, Value], name: str) -> Value:
+    """A tensor disturbed by all roundings since the values that are `given`."""
+    waiting, behind = [graph.producer[name]], set[int]()
+    while waiting:
+        index = waiting.pop()
+        if index not in behind:
+            behind.add(index)
+            reads = (read for read in graph.ops[index].inputs if read not in given)
+            waiting += [graph.producer[read] for read in reads if read in graph.producer]
+    known = {read: given[read] for index in behind for read in graph.ops[index].inputs if read in given}
+    noise = partial(_disturbed, graph)
+    return dict(evaluated(graph, source, known, disturb=noise, ops=sorted(behind)))[name]
+
+
+def _pairs(graph: Graph, source: ModelSource, inputs: Mapping[str, Value]) -> Iterator[tuple[str, Value, Value]]:
+    """Every tensor that an op makes, plain and disturbed."""
+    noise = partial(_disturbed, graph)
+    pairs = zip(evaluated(graph, source, inputs), evaluated(graph, source, inputs, disturb=noise), strict=True)
+    for (name, plain), (_, noisy) in pairs:
+        yield name, plain, noisy
+
+
+def _judged(comparison: Comparison, values: Value, noisy: Callable[[], Value]) -> Judged:
+    """Judges a comparison with the spread of its tensor, for which the disturbed values are asked if they matter."""
     if comparison.holds:
         return Judged(comparison=comparison)
-    spread = compare(comparison.tensor, noisy, values).max_error
+    spread = compare(comparison.tensor, noisy(), values).max_error
     if not isinstance(values, np.ndarray) or isinstance(comparison.got, str) or spread == 0.0:
         # another kind, type or shape, or a tensor without rounding
         return Judged(comparison=comparison, spread=spread)
@@ -147,21 +208,6 @@ def _judged(comparison: Comparison, values: Value, noisy: Value) -> Judged:
 def _rank(comparison: Comparison) -> tuple[bool, float]:
     share = comparison.max_error / comparison.limit if comparison.limit else comparison.max_error
     return not comparison.holds, share
-
-
-@dataclass(slots=True, kw_only=True)
-class _Watch:
-    """Watches an evaluation and replaces results for later ops: by an anchor, or by the disturbed result."""
-
-    graph: Graph
-    anchors: Mapping[str, Value]
-    disturbs: bool
-    made: dict[str, Value] = field(default_factory=dict)
-
-    def __call__(self, op: Op, value: Value) -> Value:
-        found = _disturbed(self.graph, op, value) if self.disturbs else value
-        self.made[op.output] = found
-        return self.anchors.get(op.output, found)
 
 
 def _disturbed(graph: Graph, op: Op, value: Value) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from onnx import numpy_helper
 
 from compiler.errors import RequestError
 from compiler.host_bound import HOST_BOUND, HostBound
+from compiler.ir.graph import Graph
 from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment
-from compiler.program.program import Role, Step
+from compiler.program.loops.proof import ProvedProgram
+from compiler.program.program import Program, Role, Step
 from compiler.simulator.external_files import refuse_outside
 from compiler.simulator.values import Chip
 from compiler.threads import one_thread
@@ -20,22 +23,39 @@ from compiler.units import DTYPE_NAMES, numpy_dtype
 
 # Called after the last command of a step of a chip segment.
 StepObserver = Callable[[str, int, Step, Chip], None]
+# A program, and what its proof found.
+Proved = tuple[Program, ProvedProgram]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeOf:
+    """What a compilation knows of its executable: the graph, and by segment a program and what its proof found."""
+
+    graph: Graph
+    proofs: Mapping[str, Proved] = field(default_factory=dict)
+
+    def proof(self, segment: ChipSegment) -> ProvedProgram | None:
+        """What the proof of this very program found; None if the segment has another one, or none is proved."""
+        program, proof = self.proofs.get(segment.id, (None, None))
+        return proof if program is segment.program else None
 
 
 def run_executable(
     executable: Executable,
     inputs: Mapping[str, Any],
     *,
+    made_of: MadeOf | None = None,
     observer: StepObserver | None = None,
     results: Callable[[str, Any], None] | None = None,
     bound: HostBound = HOST_BOUND,
 ) -> dict[str, Any]:
     """Runs an executable on inputs by ONNX name and returns its outputs by ONNX name.
 
-    `results` is called with every tensor that a segment returns or passes from group to group. Raises RequestError for
-    inputs that are missing, unknown or of another type or shape, or if the executable has no weights; ProgramError for
-    an unsafe program; ModelError naming a host node that no runtime can run, HostBoundError naming one that takes
-    longer than `bound`; ExecutableError if the host would open a file.
+    With what it was `made_of`, calls on the chip take results from whole ops where that is the same (`whole_ops.py`);
+    without it each computes its own. `results` is called with every tensor that a segment returns or
+    passes from group to group. Raises RequestError for inputs that are missing, unknown or of another type or shape, or
+    if the executable has no weights; ProgramError for an unsafe program; ModelError naming a host node that no runtime
+    can run, HostBoundError naming one that takes longer than `bound`; ExecutableError if the host would open a file.
     """
     if not executable.has_values:
         raise RequestError(
@@ -45,12 +65,13 @@ def run_executable(
         )
     refuse_outside(executable)
     with one_thread():
-        return _run(executable, _given(executable, inputs), observer, results, bound)
+        return _run(executable, _given(executable, inputs), made_of, observer, results, bound)
 
 
 def _run(
     executable: Executable,
     values: dict[str, Any],
+    made_of: MadeOf | None,
     observer: StepObserver | None,
     results: Callable[[str, Any], None] | None,
     bound: HostBound,
@@ -66,7 +87,7 @@ def _run(
             made = run_nodes(segment.nodes, values, types=types, bound=bound)
             values |= {name: made[name] for name in segment.outputs if name in made}
         else:
-            values |= _run_chip(executable, segment, values, observer, results)
+            values |= _run_chip(executable, segment, values, made_of, observer, results)
         for name in [name for name in values if needed.get(name, -1) <= number]:
             del values[name]
     return {output.name: values[output.tensor] for output in executable.outputs}
@@ -128,12 +149,18 @@ def _run_chip(
     executable: Executable,
     segment: ChipSegment,
     values: Mapping[str, Any],
+    made_of: MadeOf | None,
     observer: StepObserver | None,
     results: Callable[[str, Any], None] | None,
 ) -> dict[str, Any]:
     """Runs one chip segment: loads inputs and weights, runs all commands, returns its outputs."""
     program = segment.program
-    chip = Chip(program, shared=executable.profile.engines.shared)
+    chip = Chip(
+        program,
+        shared=executable.profile.engines.shared,
+        graph=None if made_of is None else made_of.graph,
+        proof=None if made_of is None else made_of.proof(segment),
+    )
     for weight in segment.weights:
         region = program.regions[weight.region]
         chip.write_bytes(region.name, weight.data.write_to)

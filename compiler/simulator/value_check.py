@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from compiler.degraded import DefectError, defects_of, failed_group
@@ -24,12 +25,15 @@ from compiler.simulator.host import random_tensors, refuse_endless
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import reference_of_graph, run_reference
 from compiler.simulator.rounding_amplification import Judged, Verdict, judge_again
-from compiler.simulator.run import run_executable
+from compiler.simulator.run import MadeOf, Proved, run_executable
 
 # The seed of the check's inputs, the same for every compilation.
 SEED: Final = 5
 # A model with a larger tensor (constants in its file excepted) is not run.
 MAX_CHECKED_BYTES: Final = 2**31
+# Limit on the tensors between groups that are kept for a second judgement, which few checks need.
+_LARGEST_KEPT_BYTES: Final = 2**28
+NO_PROOFS: Final[Mapping[str, Proved]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +111,7 @@ class CheckValues:
         # The cause is not yet known: groups of several ops come first, then all.
         suspected = [ops for ops in groups if len(ops) > 1] or groups
         with defects_of(self.name, [failed_group(fused.facts, ops) for ops in suspected]):
-            check = check_values(executable, graph, self.source)
+            check = check_values(executable, graph, self.source, proofs=_proofs(lowered))
         worst = check.worst
         if worst is not None and not check.holds:
             message = f"the program computes other values than the model: {worst.tensor!r} is off at {worst.where}"
@@ -132,6 +136,13 @@ class CheckValues:
                 definition=definition,
             )
         return CheckedGraph(lowered=lowered, executable=executable, check=check)
+
+
+def _proofs(lowered: LoweredGraph) -> dict[str, Proved]:
+    """The programs of segments, and what their proofs found."""
+    named = zip(lowered.mapped.fused.segments, lowered.segments, strict=True)
+    found = ((found.segment.id, segment.program, segment.proof) for found, segment in named)
+    return {name: (program, proof) for name, program, proof in found if program is not None and proof is not None}
 
 
 def _first_wrong(
@@ -174,11 +185,19 @@ def _first_misunderstood(graph: Graph, source: ModelSource) -> tuple[int, ...] |
 
 
 def check_values(
-    executable: Executable, graph: Graph, source: ModelSource, seed: int = SEED, *, bound: HostBound = HOST_BOUND
+    executable: Executable,
+    graph: Graph,
+    source: ModelSource,
+    seed: int = SEED,
+    *,
+    proofs: Mapping[str, Proved] = NO_PROOFS,
+    bound: HostBound = HOST_BOUND,
 ) -> ValueCheck:
     """Runs an executable and the original model on the same seeded inputs and compares all outputs.
 
-    Compares nothing if the host takes longer than `bound`. Raises the errors of running the executable.
+    `proofs`: its programs with what was found of them, by segment; any other is checked before it runs. The executable
+    runs a second time only if an output misses its limit and the tensors between groups took too much to keep. Compares
+    nothing if the host takes longer than `bound`. Raises the errors of running the executable.
     """
     try:
         inputs = random_inputs(graph, seed)
@@ -195,14 +214,37 @@ def check_values(
         reference = run_reference(source, inputs, zeros_for_missing=True, missing_shapes=unread, bound=bound)
         if not reference.has_run:
             return ValueCheck(seed=seed, judge="", reason=reference.reason, comparisons=())
-        outputs = run_executable(executable, inputs, bound=bound)
+        kept, made_of = _Kept(), MadeOf(graph=graph, proofs=proofs)
+        outputs = run_executable(executable, inputs, made_of=made_of, results=kept.keep, bound=bound)
+        check = _compared(executable, graph, outputs, reference.values, reference.judge, seed)
+        if check.holds:
+            return check
+        got = kept.values
+        if got is None:
+            got = {}
+            run_executable(executable, inputs, made_of=made_of, results=got.__setitem__, bound=bound)
     except HostBoundError as error:
         reason = f"host node {printable(error.node or '', 120)!r} takes {error.actual}; limit {error.limit}"
         return ValueCheck(seed=seed, judge="", reason=reason, comparisons=())
     except RequestError as error:  # an input that reaches no output, for which there are no values
         return ValueCheck(seed=seed, judge="", reason=error.message, comparisons=())
-    check = _compared(executable, graph, outputs, reference.values, reference.judge, seed)
-    return check if check.holds else _judged_again(check, executable, graph, source, inputs)
+    return _judged_again(check, executable, graph, source, inputs, got)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Tensors by name, as long as they take no more than the limit; from then on `values` is None."""
+
+    values: dict[str, Any] | None = field(default_factory=dict)
+    size_bytes: int = 0
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keeps one more tensor, or drops all."""
+        self.size_bytes += value.nbytes
+        if self.size_bytes > _LARGEST_KEPT_BYTES:
+            self.values = None
+        if self.values is not None:
+            self.values[name] = value
 
 
 def _is_made(tensor: Tensor) -> bool:
@@ -211,11 +253,14 @@ def _is_made(tensor: Tensor) -> bool:
 
 
 def _judged_again(
-    check: ValueCheck, executable: Executable, graph: Graph, source: ModelSource, inputs: Mapping[str, Any]
+    check: ValueCheck,
+    executable: Executable,
+    graph: Graph,
+    source: ModelSource,
+    inputs: Mapping[str, Any],
+    got: dict[str, Any],
 ) -> ValueCheck:
-    """Judges the outputs again with the model's own spread, and the tensors between groups."""
-    got: dict[str, Any] = {}
-    run_executable(executable, inputs, results=got.__setitem__)
+    """Judges the outputs again with the model's own spread, and `got`, the tensors between groups."""
     for tensor in random_tensors(graph):
         got.pop(tensor, None)
     tensor_of = {output.name: output.tensor for output in executable.outputs}

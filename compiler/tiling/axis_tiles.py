@@ -18,7 +18,6 @@ def _constant(value: int | bool) -> NDArray[Any]:
     return array
 
 
-_ONE: Final = _constant(1)
 NONE: Final = _constant(0)
 _FIRST: Final = _constant(True)
 
@@ -95,15 +94,23 @@ class Share:
         "needed_sum",
         "waiting",
     )
+    needed_sum: int
+    needed_most: int
+    made_sum: int
+    made_most: int
+    kept: int
 
     def __init__(self, needed: Ints, made: Ints, waiting: Ints, tiles: AxisTiles) -> None:
         """The values tile by tile, and the tiles."""
+        # imported where it is used alone: it brings a compiler with it
+        from compiler.tiling.kernels import sums_of
+
         self.needed, self.made, self.waiting = needed, made, waiting
-        self.needed_sum, self.needed_most = int(needed.sum()), int(needed.max())
-        if made is needed:
-            self.made_sum, self.made_most, self.kept = self.needed_sum, self.needed_most, 0
-        else:
-            self.made_sum, self.made_most, self.kept = int(made.sum()), int(made.max()), int(waiting.max())
+        self.needed_sum, self.needed_most = self.made_sum, self.made_most = sums_of(needed)
+        self.kept = 0
+        if made is not needed:
+            self.made_sum, self.made_most = sums_of(made)
+            self.kept = sums_of(waiting)[1]
         self._tiles = tiles
         self._union: int | None = None
 
@@ -135,36 +142,18 @@ def fresh_ranges(starts: Ints, stops: Ints, begins: NDArray[np.bool_]) -> tuple[
 
     Ranges that do not rise (slices put together in another order) share nothing that could be told by their ends.
     """
-    if _falls(starts, stops, begins):
-        return starts, stops, np.zeros_like(starts)
-    span = int(stops.max()) + 1
-    run = np.cumsum(begins) * span
-    reached = np.maximum.accumulate(stops + run)
-    before = np.empty_like(stops)
-    before[0] = 0
-    before[1:] = reached[:-1] - run[1:]
-    before[begins] = 0
-    empty = stops <= starts
-    first = np.where(empty, stops, np.maximum(starts, np.minimum(before, stops)))
-    waiting = np.where(empty, 0, np.maximum(before - starts, 0))
-    return first, stops, waiting
+    # imported where it is used alone: it brings a compiler with it
+    from compiler.tiling.kernels import fresh_positions
 
-
-def _falls(starts: Ints, stops: Ints, begins: NDArray[np.bool_]) -> bool:
-    """True if within a run a range starts or stops before the one before it."""
-    filled = stops > starts
-    if not filled.all():
-        starts, stops, run = starts[filled], stops[filled], np.cumsum(begins)[filled]
-        within = run[1:] == run[:-1]
-    else:
-        within = ~begins[1:]
-    return bool((within & ((starts[1:] < starts[:-1]) | (stops[1:] < stops[:-1]))).any())
+    rises, first, waiting = fresh_positions(starts, stops, begins)
+    return (first, stops, waiting) if rises else (starts, stops, np.zeros_like(starts))
 
 
 def unfollowed(tiles: AxisTiles) -> Share:
     """The share of a tensor that is the same for every tile along an axis."""
     if tiles.times is not None:
-        share = Share(_ONE, _ONE, NONE, replace(tiles, begins=_FIRST, blocks=None))
+        one = np.ones(1, dtype=np.int64)
+        share = Share(one, one, NONE, replace(tiles, begins=_FIRST, blocks=None))
         share.needed_sum = share.made_sum = tiles.times
         return share
     needed = np.ones(tiles.count, dtype=np.int64)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
 
 from compiler.cost.array import spatial_lanes
 from compiler.ir.box import Ints
+from compiler.lazy import lazy
 from compiler.profile.schema import Profile
 from compiler.tiling.configurations import core_share, unit_share
 from compiler.tiling.figures import Figures
@@ -20,6 +20,9 @@ from compiler.tiling.tile import Configuration, Order, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.weights import StepWeights, line_bytes, most_table_bytes, step_weights
 from compiler.units import ceil_div
+
+# What decides figures that configurations have in common.
+_Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +72,10 @@ class ConfiguredWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KnownFigures:
-    """Of one group under one profile: stages' figures by table and what decides them, and weights."""
+    """Of one group under one profile and split: stages' figures by table and what decides them, and weights."""
 
-    stages: dict[tuple[object, ...], tuple[StageRows, ...]] = field(default_factory=dict)
-    weights: dict[tuple[object, ...], ConfiguredWeights] = field(default_factory=dict)
+    stages: dict[SizeTable, dict[_Key, tuple[StageRows, ...]]] = field(default_factory=dict)
+    weights: dict[_Key, ConfiguredWeights] = field(default_factory=dict)
 
 
 def channel_size(table: SizeTable, configuration: Configuration) -> int | None:
@@ -101,15 +104,16 @@ class CandidateTable:
         self.split = split or Split()
         self.lanes = spatial_lanes(table.geometry.ops, profile)
         self._known = known or KnownFigures()
-        self._work_out(choices)
+        keys = [self._keys(choice) for choice in choices]
+        stages_of = self._known.stages.setdefault(table, {})
+        self._work_out(choices, keys, stages_of)
         blocks = []
         begin = 0
-        for choice in choices:
-            found = self._known.stages[self._stage_key(choice)]
-            ends = tuple(accumulate((part.count for part in found), initial=begin))[1:]
-            blocks.append(
-                Block(configuration=choice, stages=found, begin=begin, ends=ends, weights=self.weights(choice))
-            )
+        for choice, (of_stages, of_weights) in zip(choices, keys, strict=True):
+            found = stages_of[of_stages]
+            ends = tuple(accumulate([part.count for part in found], initial=begin))[1:]
+            weights = self.weights(choice, of_weights)
+            blocks.append(Block(configuration=choice, stages=found, begin=begin, ends=ends, weights=weights))
             begin = ends[-1]
         self.blocks = tuple(blocks)
         self.rows = begin
@@ -124,39 +128,37 @@ class CandidateTable:
             caps["N"] = ceil_div(caps["N"], choice.units)
         return caps
 
-    def _keys(self, choice: Configuration) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    def _keys(self, choice: Configuration) -> tuple[_Key, _Key]:
         """What decides a configuration's stages and its weights."""
         known, key = self.table.candidates.known, ("keys", id(choice), self.table.channels_are_free)
-        found: tuple[Configuration, tuple[object, ...], tuple[object, ...]] | None = known.get(key)
+        found: tuple[Configuration, tuple[_Key, _Key]] | None = known.get(key)
         if found is None:
             split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
             caps, sliced = tuple(sorted(self.caps(choice).items())), choice.channel_slices > 1
             shares = (unit_share(choice), core_share(choice), choice.channel_slices)
             self.table.candidates.projections.held += 1
             # the configuration stands beside the result: an id names it only while it lives
-            found = known[key] = (
-                choice,
-                (caps, channel_size(self.table, choice), sliced, split),
-                (*shares, choice.order, split, len(choice.halo)),
-            )
-        return found[1:]
+            of_stages = (caps, channel_size(self.table, choice), sliced, split)
+            found = known[key] = choice, (of_stages, (*shares, choice.order, split, len(choice.halo)))
+        return found[1]
 
-    def _stage_key(self, choice: Configuration) -> tuple[object, ...]:
-        return self.table, self.split, self._keys(choice)[0]
-
-    def _work_out(self, choices: tuple[Configuration, ...]) -> None:
+    def _work_out(
+        self,
+        choices: tuple[Configuration, ...],
+        keys: list[tuple[_Key, _Key]],
+        known: dict[_Key, tuple[StageRows, ...]],
+    ) -> None:
         """The figures of all stages that are not known yet, at once."""
-        found: dict[tuple[object, ...], list[StagePart]] = {}
-        for choice in choices:
-            key = self._stage_key(choice)
-            if key not in self._known.stages and key not in found:
+        found: dict[_Key, list[StagePart]] = {}
+        for choice, (key, _) in zip(choices, keys, strict=True):
+            if key not in known and key not in found:
                 found[key] = self._parts(choice)
         parts = [part for these in found.values() for part in these]
         if not parts:
             return
         rows = iter(rows_of(self.table, parts, by_runs=not self.profile.units.are_cores))
         for key, these in found.items():
-            self._known.stages[key] = tuple(next(rows) for _ in these)
+            known[key] = tuple([next(rows) for _ in these])
 
     def _parts(self, choice: Configuration) -> list[StagePart]:
         """A configuration's stages, or the path of its split by steps."""
@@ -179,9 +181,8 @@ class CandidateTable:
             return None
         return np.array([[float(group.split_share(name))] for name in self.table.names])
 
-    def weights(self, choice: Configuration) -> ConfiguredWeights:
-        """The weights of each step under a configuration, compressed as the profile says."""
-        key = self._keys(choice)[1]
+    def weights(self, choice: Configuration, key: _Key) -> ConfiguredWeights:
+        """The weights of each step under a configuration, by what decides them; compressed as the profile says."""
         found = self._known.weights.get(key)
         if found is None:
             tile = {axis: grid.extent for axis, grid in self.table.grids.items()}
@@ -190,12 +191,16 @@ class CandidateTable:
             group = TiledGroup(self.table.geometry, self.profile, choice, tile)
             tables = most_table_bytes(self.table.geometry, self.profile, choice)
             weights = step_weights(self.table.geometry, self.profile, choice, group.slices, group.input_parts, tables)
+            rows = [
+                (w.unit_bytes, w.core_bytes, w.staged_core_bytes, w.passing_core_bytes, w.table_bytes) for w in weights
+            ]
+            staged, held, sliced, passing, of_tables = np.array(rows, dtype=np.int64).T
             found = self._known.weights[key] = ConfiguredWeights(
-                staged=np.array([w.unit_bytes for w in weights], dtype=np.int64),
-                held=np.array([w.core_bytes for w in weights], dtype=np.int64),
-                sliced=np.array([w.staged_core_bytes for w in weights], dtype=np.int64),
-                passing=np.array([w.passing_core_bytes for w in weights], dtype=np.int64),
-                tables=np.array([w.table_bytes for w in weights], dtype=np.int64),
+                staged=staged,
+                held=held,
+                sliced=sliced,
+                passing=passing,
+                tables=of_tables,
                 held_bytes=sum(w.core_bytes for w in weights),
                 line_bytes=line_bytes(weights, self.profile, in_place=group.weights_in_place),
                 steps=weights,
@@ -203,7 +208,7 @@ class CandidateTable:
             )
         return found
 
-    @cached_property
+    @lazy
     def _rows(self) -> RowFigures:
         """The figures of all rows, block after block."""
         return gathered([part for block in self.blocks for part in block.stages])

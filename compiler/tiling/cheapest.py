@@ -119,8 +119,8 @@ def _with_smaller_tiles(
         if isinstance(outcome, Check):
             break
         other = outcome.priced(profile)
-        rank, memory = ranking(wishes.objective, Totals.of((other.cost,))), memory_of(other.group)
-        if rank[0] >= best[0] or allocation_check(memory) is not None:
+        rank = ranking(wishes.objective, Totals.of((other.cost,)))
+        if rank[0] >= best[0] or allocation_check(memory := memory_of(other.group)) is not None:
             break
         found, levels, best = other, memory, rank
     return finished(found, levels)

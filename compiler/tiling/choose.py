@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -188,11 +187,14 @@ def _bases(found: list[_Found], profile: Profile, wishes: Wishes) -> tuple[Confi
     if wishes.is_pinned:
         return ()
     plans = most_promising((entry.plan for entry in found), profile, wishes.objective)
-    best = [plan.configuration for _, _, plan in plans]
-    if wishes.placement == "auto":
+    best: dict[Configuration, None] = {}
+    for _, _, plan in plans:
         # nothing is exchanged, so one placement is as good as another
-        best = [replace(choice, placement=Placement.BANDS) for choice in best]
-    return tuple(islice(dict.fromkeys(replace(choice, halo=()) for choice in best), _BASES))
+        placement = Placement.BANDS if wishes.placement == "auto" else plan.configuration.placement
+        best[replace(plan.configuration, placement=placement, halo=())] = None
+        if len(best) == _BASES:
+            break
+    return tuple(best)
 
 
 def _search(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 
+from compiler.lazy import lazy
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.axis_tiles import AxisTiles
@@ -20,7 +20,10 @@ class GroupCut:
     """A group with its tiles chosen.
 
     `tile` and `core` are extents of the group's output by axis; `core` only where an SRAM tile is cut into core tiles
-    that go through all ops (depth-first).
+    that go through all ops (depth-first). `is_flat`: tiles lie in the cores' own memories, none is between them and
+    DRAM; `is_nested`: SRAM tiles are cut into core tiles that go through all ops; `is_staged`: ops pass an SRAM tile
+    one after the other, piece by piece. `input_parts`: into how many parts the input channels of the group's product
+    are cut, over units and in time.
     """
 
     def __init__(
@@ -36,13 +39,18 @@ class GroupCut:
         self.configuration = configuration
         self.tile = tile
         self.core = core
+        self.is_flat = profile.units.are_cores
+        self.is_nested = not self.is_flat and configuration.order is Order.DEPTH_FIRST
+        self.is_staged = not self.is_flat and not self.is_nested
+        over_units = configuration.units if configuration.spread is Spread.INPUT_CHANNELS else 1
+        self.input_parts = over_units * configuration.input_slices
 
-    @cached_property
+    @lazy
     def walk(self) -> Walk:
         """The SRAM tiles, and who walks them."""
         return unit_walk(self.geometry, self.configuration, self.tile)
 
-    @cached_property
+    @lazy
     def frustums(self) -> Frustums:
         """The frustums of the SRAM tiles."""
         return self._known_frustums(self.walk.axes)
@@ -55,32 +63,17 @@ class GroupCut:
             found = self.geometry.known[projection] = Frustums(self.geometry, axes)
         return found
 
-    @property
-    def is_flat(self) -> bool:
-        """True if tiles lie in the cores' own memories: none is between them and DRAM."""
-        return self.profile.units.are_cores
-
-    @property
-    def is_nested(self) -> bool:
-        """True if SRAM tiles are cut into core tiles that go through all ops."""
-        return not self.is_flat and self.configuration.order is Order.DEPTH_FIRST
-
-    @property
-    def is_staged(self) -> bool:
-        """True if ops pass an SRAM tile one after the other, piece by piece."""
-        return not self.is_flat and not self.is_nested
-
-    @cached_property
+    @lazy
     def core_walk(self) -> CoreWalk:
         """The core tiles of a depth-first group."""
         return core_walk(self.walk, self.configuration, self.tile, self.core or self.tile)
 
-    @cached_property
+    @lazy
     def core_frustums(self) -> Frustums:
         """The frustums that cores work on: of core tiles depth-first, else of the SRAM tiles."""
         return self._known_frustums(self.core_walk.axes) if self.is_nested else self.frustums
 
-    @cached_property
+    @lazy
     def cached_core_frustums(self) -> Frustums:
         """As `core_frustums`, but every run makes again what it does not keep itself: nothing is exchanged."""
         axes = {
@@ -91,7 +84,7 @@ class GroupCut:
 
     # --- channels and input channels -------------------------------------------------------------------------------
 
-    @cached_property
+    @lazy
     def channels_are_free(self) -> bool:
         """True if every op can make a slice of its output channels for itself (FUSE-S1)."""
         geometry = self.geometry
@@ -100,7 +93,7 @@ class GroupCut:
             return False
         return geometry.channels_follow
 
-    @property
+    @lazy
     def channel_parts(self) -> int:
         """Into how many parts units and cores cut an op's output channels, slices in time apart."""
         parts = self.configuration.units if self.configuration.spread is Spread.CHANNELS else 1
@@ -110,12 +103,6 @@ class GroupCut:
     def shares_sums(self) -> bool:
         """True if each unit adds up its part of what is summed over."""
         return self.configuration.spread is Spread.INPUT_CHANNELS and self.configuration.units > 1
-
-    @property
-    def input_parts(self) -> int:
-        """Into how many parts the input channels of the group's product are cut, over units and in time."""
-        over_units = self.configuration.units if self.configuration.spread is Spread.INPUT_CHANNELS else 1
-        return over_units * self.configuration.input_slices
 
     def channels_of_core(self, op: OpFacts) -> int:
         """Output channels of an op that one core makes at a time."""
@@ -128,12 +115,12 @@ class GroupCut:
             return ceil_div(channels, cores)
         return ceil_div(channels, self.channel_parts)
 
-    @property
+    @lazy
     def slices(self) -> int:
         """Slices of the output channels that one unit works on one after another."""
         return self.configuration.channel_slices if self.channels_are_free else 1
 
-    @cached_property
+    @lazy
     def reduced(self) -> frozenset[str]:
         """Inputs of the group that an input-channel split cuts: what its product reads along the summed axis."""
         product = self.geometry.product

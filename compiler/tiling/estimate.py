@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from math import ceil, inf, prod
+from math import inf, prod
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +17,8 @@ from compiler.cost.rates import (
     dram_transfer_cycles,
     reads_are_shared,
 )
+from compiler.ir.box import Ints
+from compiler.lazy import lazy
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import ConfiguredWeights
@@ -35,13 +36,14 @@ from compiler.units import ceil_div
 _BUFFERS: Final = 2
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TilePlan:
     """A group under one configuration with its SRAM tile chosen, as far as an estimate needs it.
 
-    weight_room: bytes of a core's memory that weights may take beside the tile.
+    weight_room: bytes of a core's memory that weights may take beside the tile. known: its estimate, once made.
     """
 
     geometry: GroupGeometry
@@ -50,158 +52,41 @@ class TilePlan:
     tile: Mapping[str, int]
     weights: ConfiguredWeights
     weight_room: float
-    known: dict[str, _PlanFigures] = field(default_factory=dict, init=False)
+    known: dict[str, tuple[float, float, float]] = field(default_factory=dict, init=False)
 
-    @cached_property
-    def positions(self) -> dict[str, int]:
-        """The tile's place among the candidates of each axis."""
-        return self.table.positions(self.tile)
-
-    @cached_property
+    @lazy
     def tiles(self) -> int:
         """SRAM tiles, channel slices apart."""
         return self.table.tile_count(self.tile)
 
-    @cached_property
+    @property
     def units(self) -> int:
         """Units that have work."""
         if self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
             return self.configuration.units
         return min(self.configuration.units, self.tiles)
 
-    @cached_property
+    @lazy
     def rounds(self) -> int:
-        """Tiles that one unit does one after another."""
-        if self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
-            return self.tiles
-        return ceil_div(self.tiles, self.configuration.units) if self._in_turn is None else self._in_turn
-
-    @cached_property
-    def _in_turn(self) -> int | None:
-        """As `rounds`, where units wait for halos that others pass them; None if they pass none."""
-        configuration = self.configuration
-        if not self.passes_halos or configuration.spread is not Spread.BANDS or self.tiles <= configuration.units:
-            return None
-        return unit_walk(self.geometry, configuration, self.tile).rounds
-
-    @property
-    def unit_share(self) -> float:
-        """The part of all positions that the busiest unit makes."""
-        if self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
-            return 1.0
-        output, part = self.geometry.output, 1.0
-        for axis, extent in zip(output.axes, output.shape, strict=True):
-            part *= min(1.0, self.tile.get(axis, extent) / extent) if axis != "C" else 1.0
-        return min(1.0, max(1 / self.units, self.rounds * part))
-
-    @property
-    def core_share(self) -> float:
-        """The part of a unit's positions that its busiest core makes."""
-        band = self.table.band_axis
-        if self.configuration.core_spread is not Spread.BANDS or band is None:
-            return 1.0
-        return ceil_div(self.tile[band], self.configuration.cores) / self.tile[band]
-
-    @cached_property
-    def borders(self) -> Mapping[str, float]:
-        """Per tensor the bytes that a unit's first tiles need of what the unit before made, where halos are kept."""
-        band, table = self.table.band_axis, self.table
-        if band is None or self.configuration.spread is not Spread.BANDS or band not in table.halo or self.units == 1:
-            return {}
-        sizes: Floats = table.constant * table.kept[band][:, self.positions[band]]
-        for axis in table.axes:
-            if axis != band:
-                sizes = sizes * table.needed[axis][:, -1]
-        return dict(zip(table.names, sizes.tolist(), strict=True))
-
-    @cached_property
-    def kept_names(self) -> frozenset[str]:
-        """Tensors with a halo that tiles keep for later tiles."""
-        table = self.table
-        axes = [axis for axis, mode in table.halo.items() if mode is not HaloMode.RECOMPUTE and axis in table.kept]
-        along = [table.kept[axis][:, self.positions[axis]] > 0 for axis in axes]
-        return frozenset(
-            name for flags in along for name, flag in zip(table.names, flags.tolist(), strict=True) if flag
-        )
+        """Tiles that one unit does one after another; more where it waits for halos that others pass it."""
+        configuration, tiles = self.configuration, self.tiles
+        if configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS):
+            return tiles
+        waits = self.passes_halos and configuration.spread is Spread.BANDS and tiles > configuration.units
+        if waits:
+            return unit_walk(self.geometry, configuration, self.tile).rounds
+        return ceil_div(tiles, configuration.units)
 
     @property
     def passes_halos(self) -> bool:
         """Whether units pass each other what the others need."""
         return any(mode is HaloMode.EXCHANGE for _, mode in self.configuration.halo)
 
-    def input_bytes(self, name: str) -> int:
-        """Bytes of one input over all tiles, each box read once; slices of an outer loop read it again."""
-        total = int(self.table.total(name, self.positions) * self._again(name))
-        if self.configuration.slices_outer and not self.table.follows(name, "C"):
-            total *= self.configuration.channel_slices
-        return total
-
-    def _again(self, name: str) -> float:
-        """How often units together make what the tiles make of an input, where each keeps its own halos only."""
-        band, recomputed = self.table.band_axis, self.table.recomputed
-        count = 0 if band is None else self.table.grids[band].counts[self.positions[band]]
-        if not self.borders or self.passes_halos or band is None or recomputed is None or count < 2:
-            return 1.0
-        if not self.table.follows(name, band):
-            return 1.0
-        kept, apart = (t.made_along(name, band, self.positions[band]) for t in (self.table, recomputed))
-        return 1.0 + (min(self.units, count) - 1) / (count - 1) * (apart / kept - 1.0)
-
-    def delivered_bytes(self) -> int:
-        """Bytes of all inputs as they arrive at the units: what does not follow the axis they share out reaches all."""
-        band = self.table.band_axis
-        if self.configuration.spread is Spread.BANDS and band is not None:
-            alike = [name for name in self.geometry.inputs if not self.table.follows(name, band)]
-            return self.loaded_bytes + sum(map(self.input_bytes, alike)) * (self.units - 1)
-        if self.configuration.spread is not Spread.CHANNELS:
-            return self.loaded_bytes
-        return sum(
-            self.input_bytes(name) * (1 if self.is_divided(name) else self.configuration.units)
-            for name in self.geometry.inputs
-        )
-
-    def is_divided(self, name: str) -> bool:
-        """True if each part of the channels needs only its part of an input."""
-        return self.table.channels_are_free and self.table.follows(name, "C")
-
-    @cached_property
-    def loaded_bytes(self) -> int:
-        """Bytes of all inputs over all tiles, halos and re-reads included (FUSE-11)."""
-        return sum(map(self.input_bytes, self.geometry.inputs))
-
-    def weight_bytes(self, profile: Profile) -> int:
-        """Bytes of weights read from DRAM: once what stays on the chip, for every tile what does not (TILE-6)."""
-        if profile.is_stationary:
-            return 0
-        configuration, total = self.configuration, self.geometry.weight_bytes
-        shared = reads_are_shared(profile) or configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
-        copies = 1 if shared else self.units
-        rounds = self.rounds
-        parts = configuration.channel_slices * configuration.input_slices
-        held = configuration.input_slices if configuration.slices_outer else parts
-        # parts wait in the cores if each has a buffer of its own
-        if rounds == 1 or (held <= _BUFFERS and self.weights.held_bytes * held <= self.weight_room):
-            return total * copies
-        if parts > 1:
-            return total * copies * rounds
-        if configuration.weights_in_sram:
-            return total * copies
+    def streamed_bytes(self) -> int:
+        """Bytes of weights that find no room in the cores."""
         steps = self.weights.steps
         homes = weight_homes(steps, [None] * len(steps), int(self.weight_room), 0)
-        streamed = sum(w.size_bytes for w, home in zip(steps, homes, strict=True) if home is WeightHome.DRAM)
-        return (total - streamed + streamed * rounds) * copies
-
-    @property
-    def exposed_bytes(self) -> float:
-        """Bytes of the first tiles' loads and the last tiles' stores, which nothing hides."""
-        outputs = self.geometry.output_bytes
-        tiles = self.tiles * self.configuration.channel_slices
-        return (self.loaded_bytes + outputs) * min(self.units, tiles) / tiles
-
-    def dram_bytes(self, profile: Profile) -> int:
-        """DRAM bytes of the group, as the price counts them."""
-        inputs = self.loaded_bytes if reads_are_shared(profile) else self.delivered_bytes()
-        return inputs + self.weight_bytes(profile) + self.geometry.output_bytes
+        return sum(w.size_bytes for w, home in zip(steps, homes, strict=True) if home is WeightHome.DRAM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,226 +146,371 @@ def _op_row(op: OpFacts, table: SizeTable, profile: Profile) -> tuple[float, ...
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PlanFigures:
-    """What an estimate depends on beside the work of ops.
+class _Plans:
+    """Plans of one group over one table of sizes as columns: what an estimate needs beside the work of ops."""
 
-    `parts` of the channels, `slices` of them in time; `depth`: passes of the array for a sum of the product that may be
-    made in parts; `share`: the part of the positions that the busiest core makes.
-    `dram`, `read`: DRAM bytes, and those that are read. `rate`: DRAM bytes per cycle. `exposed`: bytes that nothing
-    hides. `moved`: cycles of the busiest engine between SRAM and cores, by run of ops that pass the cores together, or
-    for all together. `transfers`: cycles of DRAM transfers. `passing`, `handed_on`: cycles of handing on shared inputs,
-    and weights too. `awaited`: cycles in which cores wait between ops. `startup`: cycles of start-ups that nothing
-    hides. `onchip_pj`: energy of what moves on the chip.
-    """
-
-    parts: int
-    slices: int
-    depth: int
-    share: float
-    dram: int
-    read: int
-    rate: float
-    exposed: float
-    moved: tuple[float, ...]
-    transfers: float
-    passing: float
-    handed_on: float
-    awaited: float
-    startup: float
-    onchip_pj: float
-
-
-def _figures(plan: TilePlan, profile: Profile) -> _PlanFigures:
-    """A plan's figures, worked out once."""
-    known = plan.known.get("figures")
-    if known is None:
-        configuration, units = plan.configuration, plan.units
-        alone = not (configuration.double_buffered or plan.rounds * configuration.channel_slices == 1)
-        dram, weights = plan.dram_bytes(profile), plan.weight_bytes(profile)
-        shared = units > 1 and reads_are_shared(profile)
-        engine = profile.units.peer_engine
-        passed_inputs = plan.delivered_bytes() - plan.loaded_bytes if shared else 0
-        passed_weights = _passed_weights(plan, profile, weights)
-        rate = engine.bytes_per_cycle * max(1, units - 1) if engine is not None else inf
-        moves = _moves(plan, profile)
-        gathered = _gathered(plan)
-        others = _passed(plan, profile, sum(gathered))
-        repeats = plan.rounds * configuration.channel_slices
-        hidden = hidden_transfers(plan.geometry, configuration, repeats)
-        awaited = awaited_cycles(profile, units, configuration.cores, repeats * max(1, len(gathered)), others)
-        exchanged = passed_inputs + passed_weights + others.gathered * (units - 1) + others.halos + others.reduced
-        known = plan.known["figures"] = _PlanFigures(
-            parts=_channel_parts(plan),
-            slices=configuration.channel_slices,
-            depth=_depth(plan, profile),
-            share=plan.unit_share * plan.core_share,
-            dram=dram,
-            read=dram - plan.geometry.output_bytes,
-            rate=dram_port_bytes_per_cycle(profile, units),
-            exposed=dram if alone else plan.exposed_bytes,
-            moved=tuple(max(cycles, passed_weights / rate) if len(moves) == 1 else cycles for cycles, _ in moves),
-            transfers=dram_transfer_cycles(profile, units, dram, hidden),
-            passing=passed_inputs / rate,
-            handed_on=(passed_inputs + passed_weights) / rate,
-            awaited=awaited,
-            startup=_startup_cycles(plan, profile),
-            onchip_pj=_onchip_pj(plan, profile, sum(moved for _, moved in moves), exchanged),
-        )
-    return known
-
-
-def estimates(plans: list[TilePlan], profile: Profile) -> Totals:
-    """DRAM bytes, cycles and energy of each plan, estimated; arrays over plans.
-
-    They add up as the price does (`cost/model.py`). An op's work is that on its whole map, without halos.
-    """
-    ops = op_arrays(plans[0].table, profile)
-    figures = [_figures(plan, profile) for plan in plans]
-
-    def column(name: str) -> Floats:
-        return np.array([getattr(plan, name) for plan in figures], dtype=np.float64)
-
-    parts, slices, share, dram, rate = map(column, ("parts", "slices", "share", "dram", "rate"))
-    mine = np.ceil(ops.channels[:, None] / (parts * slices))
-    per_group, k = ops.per_group[:, None], ops.lanes_k[:, None]
-    groups = np.ceil(mine / per_group)
-    pixels = ops.pixels[:, None] * share
-    depth = np.repeat(ops.depth[:, None], len(plans), axis=1)
-    product = plans[0].geometry.product
-    if product is not None:
-        depth[plans[0].geometry.ops.index(product)] = column("depth")
-    matrix = groups * np.ceil(np.minimum(mine / groups, per_group) / k) * depth * pixels * slices
-    lanes = ops.lane_operations[:, None] * share / parts / profile.vector.lanes
-    compute = np.where(ops.is_matrix[:, None], np.minimum(matrix, lanes), 0.0)
-    compute = compute + ops.vector_operations[:, None] * share / parts / profile.vector.lanes
-    on_cores = _stage_cycles(compute, plans, figures) + column("awaited")
-    busy = on_cores + column("exposed") / rate
-    through = (column("read") / rate + column("handed_on") + on_cores) / 2
-    cycles = np.maximum(np.maximum(column("transfers"), column("passing")), np.maximum(busy, through)) + column(
-        "startup"
-    )
-    energy = dram * profile.dram.read_pj_per_byte + column("onchip_pj")
-    energy = energy + profile.static_w * cycles / profile.clock_hz * 1e12
-    return Totals(dram_bytes=dram, cycles=cycles, energy_pj=energy)
-
-
-def _stage_cycles(compute: Floats, plans: list[TilePlan], figures: list[_PlanFigures]) -> Floats:
-    """Per plan the cycles of its stages, one after the other: the most of work and moves of each; `compute` by op."""
-    together = compute.sum(axis=0)
-    begins = [run.steps[0] for run in plans[0].geometry.runs]
-    by_run = np.add.reduceat(compute, begins, axis=0).T
-    return np.array(
-        [
-            max(work, *figure.moved) if len(figure.moved) == 1 else np.maximum(runs, figure.moved).sum()
-            for work, runs, figure in zip(together, by_run, figures, strict=True)
+    def __init__(self, plans: Sequence[TilePlan], profile: Profile) -> None:
+        self.plans = plans
+        self.profile = profile
+        self.geometry = plans[0].geometry
+        self.table = plans[0].table
+        choices = [plan.configuration for plan in plans]
+        rows = [
+            (c.units, c.cores, c.channel_slices, c.input_slices, plan.tiles, plan.units, plan.rounds)
+            for c, plan in zip(choices, plans, strict=True)
         ]
-    )
+        columns = np.array(rows, dtype=np.int64).T
+        self.of_chip, self.cores, self.slices, self.input_slices, self.tiles, self.units, self.rounds = columns
+        flags = [
+            (
+                c.spread is Spread.BANDS,
+                c.spread is Spread.CHANNELS,
+                c.spread is Spread.INPUT_CHANNELS,
+                c.core_spread is Spread.CHANNELS,
+                c.core_spread is Spread.BANDS,
+                c.order is Order.DEPTH_FIRST,
+                c.slices_outer,
+                c.double_buffered,
+                plan.passes_halos,
+            )
+            for c, plan in zip(choices, plans, strict=True)
+        ]
+        self.bands, self.channels, self.sums, self.core_channels, self.core_bands, *others = np.array(flags).T
+        self.nested, self.outer, self.buffered, self.exchanges = others
+        self.sizes = {
+            axis: np.array([plan.tile.get(axis, grid.extent) for plan in plans], dtype=np.int64)
+            for axis, grid in self.table.grids.items()
+        }
+        self.at = {axis: self.table.indices(axis, sizes) for axis, sizes in self.sizes.items()}
+        self.is_shared = reads_are_shared(profile)
+        self.repeats = self.rounds * self.slices
 
+    @lazy
+    def unit_share(self) -> Floats:
+        """The part of all positions that the busiest unit makes."""
+        output, part = self.geometry.output, np.ones(len(self.plans))
+        for axis, extent in zip(output.axes, output.shape, strict=True):
+            if axis != "C":
+                part = part * np.minimum(1.0, self.sizes[axis] / extent)
+        share = np.minimum(1.0, np.maximum(1 / self.units, self.rounds * part))
+        return np.where(self.channels | self.sums, 1.0, share)
 
-def _moves(plan: TilePlan, profile: Profile) -> list[tuple[float, float]]:
-    """By stage the cycles of the busiest engine between SRAM and cores, and bytes moved; of one stage depth-first."""
-    mover, bus = profile.engines.mvdma, profile.engines.bus
-    if profile.units.are_cores or mover is None:
-        return [(0.0, 0.0)]
-    configuration, geometry, facts = plan.configuration, plan.geometry, plan.geometry.facts
-    units = plan.units
-    cores = configuration.cores if configuration.core_spread is Spread.CHANNELS else 1
-    on_bus = bus is not None and cores > 1
-    copies = configuration.units if configuration.spread is Spread.CHANNELS else 1
-    if configuration.order is Order.BREADTH_FIRST:
-        filled = []
-        for run in geometry.runs:
+    @lazy
+    def core_share(self) -> Floats:
+        """The part of a unit's positions that its busiest core makes."""
+        band = self.table.band_axis
+        if band is None:
+            return np.ones(len(self.plans))
+        return np.where(self.core_bands, -(-self.sizes[band] // self.cores) / self.sizes[band], 1.0)
+
+    @lazy
+    def has_borders(self) -> Bools:
+        """Where a unit's first tiles need of what the unit before made."""
+        band = self.table.band_axis
+        if band is None or band not in self.table.halo:
+            return np.zeros(len(self.plans), dtype=np.bool_)
+        return np.asarray(self.bands & (self.units > 1))
+
+    @property
+    def _halos(self) -> Ints:
+        """Bytes of borders that units pass each other."""
+        where = np.flatnonzero(self.has_borders & self.exchanges)
+        found, band, table = np.zeros(len(self.plans), dtype=np.int64), self.table.band_axis, self.table
+        if len(where) and band is not None:
+            sizes = table.constant[:, None] * table.kept[band][:, self.at[band][where]]
+            for axis in table.axes:
+                if axis != band:
+                    sizes = sizes * table.needed[axis][:, -1:]
+            found[where] = (self.units[where] - 1) * sizes.sum(axis=0)
+        return found
+
+    def _kept(self) -> Bools:
+        """Where a halo of an op's result is kept for later tiles [op, plan]."""
+        table = self.table
+        rows = [table.names.index(op.output) for op in self.geometry.ops]
+        found = np.zeros((len(rows), len(self.plans)), dtype=np.bool_)
+        for axis, mode in table.halo.items():
+            if mode is not HaloMode.RECOMPUTE and axis in table.kept:
+                found |= table.kept[axis][rows][:, self.at[axis]] > 0
+        return found
+
+    @lazy
+    def inputs(self) -> Mapping[str, Ints]:
+        """Bytes of each input over all tiles, each box read once; slices of an outer loop read it again."""
+        found = {}
+        for name in self.geometry.inputs:
+            total = (self.table.totals(name, self.at, len(self.plans)) * self._again(name)).astype(np.int64)
+            found[name] = total if self.table.follows(name, "C") else np.where(self.outer, total * self.slices, total)
+        return found
+
+    def _again(self, name: str) -> Floats:
+        """How often units together make what the tiles make of an input, where each keeps its own halos only."""
+        again, band, recomputed = np.ones(len(self.plans)), self.table.band_axis, self.table.recomputed
+        if band is None or recomputed is None or not self.table.follows(name, band):
+            return again
+        places = self.at[band]
+        counts = self.table.counts(band)[places]
+        where = np.flatnonzero(self.has_borders & ~self.exchanges & (counts > 1))
+        if len(where):
+            counts, places = counts[where], places[where]
+            kept, apart = (table.made_along(name, band)[places] for table in (self.table, recomputed))
+            others = (np.minimum(self.units[where], counts) - 1) / (counts - 1)
+            again[where] = 1.0 + others * (apart / kept - 1.0)
+        return again
+
+    @lazy
+    def loaded(self) -> Ints:
+        """Bytes of all inputs over all tiles, halos and re-reads included (FUSE-11)."""
+        return sum(self.inputs.values(), start=np.zeros(len(self.plans), dtype=np.int64))
+
+    @lazy
+    def delivered(self) -> Ints:
+        """Bytes of all inputs as they arrive at the units: what does not follow the axis they share out reaches all."""
+        again, band, follows = np.zeros(len(self.plans), dtype=np.int64), self.table.band_axis, self.table.follows
+        for name, size in self.inputs.items():
+            to_all = self.channels if name not in self.divided else np.zeros_like(self.channels)
+            if band is not None and not follows(name, band):
+                to_all = to_all | self.bands
+            again += np.where(to_all, size * (np.where(self.channels, self.of_chip, self.units) - 1), 0)
+        return self.loaded + again
+
+    @lazy
+    def divided(self) -> frozenset[str]:
+        """Inputs of which each part of the channels needs only its part."""
+        if not self.table.channels_are_free:
+            return frozenset()
+        return frozenset(name for name in self.geometry.inputs if self.table.follows(name, "C"))
+
+    @lazy
+    def weight_bytes(self) -> Ints:
+        """Bytes of weights read from DRAM: once what stays on the chip, for every tile what does not (TILE-6)."""
+        if self.profile.is_stationary:
+            return np.zeros(len(self.plans), dtype=np.int64)
+        total, plans = self.geometry.weight_bytes, self.plans
+        parts = self.slices * self.input_slices
+        held = np.where(self.outer, self.input_slices, parts)
+        room = np.array([plan.weight_room for plan in plans])
+        fits = np.array([plan.weights.held_bytes for plan in plans]) * held <= room
+        # parts wait in the cores if each has a buffer of its own
+        waits = (self.rounds == 1) | ((held <= _BUFFERS) & fits)
+        in_sram = np.array([plan.configuration.weights_in_sram for plan in plans])
+        found = np.where(waits | ((parts == 1) & in_sram), total, total * self.rounds)
+        for row in np.flatnonzero(~waits & (parts == 1) & ~in_sram).tolist():
+            streamed = plans[row].streamed_bytes()
+            found[row] = total - streamed + streamed * self.rounds[row]
+        return found if self.is_shared else np.where(self.channels | self.sums, found, found * self.units)
+
+    @lazy
+    def dram_bytes(self) -> Ints:
+        """DRAM bytes of the group, as the price counts them."""
+        return (self.loaded if self.is_shared else self.delivered) + self.weight_bytes + self.geometry.output_bytes
+
+    @lazy
+    def passed_inputs(self) -> Ints:
+        """Bytes of inputs that units hand on to each other."""
+        return np.where(self.units > 1, self.delivered - self.loaded, 0) if self.is_shared else 0 * self.loaded
+
+    @lazy
+    def passed_weights(self) -> Floats:
+        """Bytes of weights that pass between units: read from DRAM once for all of them, or stationary in others."""
+        if self.profile.is_stationary:
+            moved = float(self.geometry.weight_bytes) * self.rounds * self.units
+            return np.where(self.channels & (self.slices == 1), 0.0, moved)
+        if not self.is_shared:
+            return np.zeros(len(self.plans))
+        return np.where(self.channels | self.sums, 0.0, self.weight_bytes.astype(np.float64) * (self.units - 1))
+
+    @lazy
+    def parts(self) -> Ints:
+        """Into how many parts units and cores cut an op's channels, slices in time apart."""
+        return np.where(self.channels, self.of_chip, 1) * np.where(self.core_channels, self.cores, 1)
+
+    @lazy
+    def depth(self) -> Ints:
+        """Passes of the array for a sum of the group's product, which may be made in parts; 0 without one."""
+        product = self.geometry.product
+        array = None if product is None else self.profile.matrix.arrays.get(product.dtype)
+        if product is None or product.matrix is None or array is None:
+            return np.zeros(len(self.plans), dtype=np.int64)
+        sums = self.input_slices * np.where(self.sums, self.of_chip, 1)
+        return np.array([depth_passes(product.matrix, parts, array.c) for parts in sums.tolist()])
+
+    @lazy
+    def moves(self) -> tuple[Floats, Floats]:
+        """Cycles of the busiest engine between SRAM and cores [run, plan], and bytes moved in all.
+
+        Depth-first all runs pass together: all of it stands in the first row.
+        """
+        runs, mover, bus = self.geometry.runs, self.profile.engines.mvdma, self.profile.engines.bus
+        cycles, total = np.zeros((len(runs), len(self.plans))), np.zeros(len(self.plans))
+        if self.profile.units.are_cores or mover is None:
+            return cycles, total
+        facts, cores = self.geometry.facts, np.where(self.core_channels, self.cores, 1)
+        copies = np.where(self.channels, self.of_chip, 1)
+        on_bus = (cores > 1) if bus is not None else np.zeros_like(self.bands)
+        for number, run in enumerate(runs):
             size = float(sum(map(facts.tensor_bytes, run.inputs)))
-            drained = sum(map(facts.tensor_bytes, run.results))
-            own = reads_own_channels(geometry.ops[run.steps[0]])
-            filled.append((size if own else 0.0, 0.0 if own else size * copies, drained))
-    else:
-        divided = sum(plan.input_bytes(name) for name in geometry.inputs if plan.is_divided(name))
-        filled = [(float(divided), float(plan.delivered_bytes() - divided), geometry.output_bytes)]
-    found = []
-    for own_bytes, common, drained in filled:
-        broadcast = common if on_bus else 0.0
-        moved = own_bytes + drained + (0.0 if on_bus else common * cores)
-        cycles = moved / (mover.bytes_per_cycle * units * configuration.cores)
-        if bus is not None:
-            cycles = max(cycles, broadcast / (bus.bytes_per_cycle * units))
-        found.append((cycles, moved + broadcast))
-    return found
+            drained: float | Floats = float(sum(map(facts.tensor_bytes, run.results)))
+            alone = reads_own_channels(self.geometry.ops[run.steps[0]])
+            own: float | Floats = size if alone else 0.0
+            common: float | Floats = 0.0 if alone else size * copies
+            if number == 0:
+                divided = sum((self.inputs[name] for name in self.divided), start=np.zeros_like(self.loaded))
+                own = np.where(self.nested, divided, own)
+                common = np.where(self.nested, self.delivered - divided, common)
+                drained = np.where(self.nested, self.geometry.output_bytes, drained)
+            broadcast = np.where(on_bus, common, 0.0)
+            moved = own + drained + np.where(on_bus, 0.0, common * cores)
+            each = moved / (mover.bytes_per_cycle * self.units * self.cores)
+            if bus is not None:
+                each = np.maximum(each, broadcast / (bus.bytes_per_cycle * self.units))
+            if number:
+                each, moved = np.where(self.nested, 0.0, each), np.where(self.nested, 0.0, moved)
+                broadcast = np.where(self.nested, 0.0, broadcast)
+            cycles[number] = each
+            total += moved + broadcast
+        return cycles, total
+
+    @lazy
+    def _gathered(self) -> tuple[Ints, Ints]:
+        """Bytes that those need of each other which make the channels of results in parts, and of how many results."""
+        size, count = (np.zeros(len(self.plans), dtype=np.int64) for _ in range(2))
+        if self.table.channels_are_free:
+            return size, count
+        ops, facts = self.geometry.ops, self.geometry.facts
+        sizes = np.array([facts.tensor_bytes(op.output) for op in ops], dtype=np.float64)
+        whole = self._kept() & np.array([op.channel_axis is not None for op in ops])[:, None]
+        for parts in set(self.parts.tolist()) - {1}:
+            passed = passed_parts(self.geometry, parts)
+            part = np.where(whole, 1.0, np.array([passed[op.index] for op in ops])[:, None])
+            moved, here = np.ceil(sizes[:, None] * part).sum(axis=0), self.parts == parts
+            size[here], count[here] = moved[here], (part > 0).sum(axis=0)[here]
+        return size, count
+
+    @lazy
+    def exchange(self) -> tuple[Floats, Floats]:
+        """Cycles in which cores wait between ops for what others made, and bytes that units pass each other."""
+        gathered, results = self._gathered
+        product, reduced = self.geometry.product, np.zeros(len(self.plans), dtype=np.int64)
+        if product is not None:
+            sums = (
+                self.geometry.facts.tensor_bytes(product.output)
+                // self.geometry.facts.tensors[product.output].element_bytes
+            )
+            reduced = np.where(self.sums, sums * self.profile.partial_sum_bytes * (self.of_chip - 1), 0)
+        halos, between = self._halos, np.where(self.channels, gathered, 0)
+        count = self.repeats * np.maximum(1, results)
+        share = self.unit_share / np.where(self.channels, self.of_chip, 1)
+        awaited = np.zeros(len(self.plans))
+        among = np.where(self.core_channels, gathered, 0)
+        for row in np.flatnonzero(between + among + halos + reduced).tolist():
+            plan = self.plans[row]
+            apart = self.nested[row] and not self.profile.units.are_cores
+            passed = Passed(
+                gathered=int(between[row]),
+                among_cores=int(among[row]),
+                senders=plan.configuration.cores if apart else 1,
+                unit_share=float(share[row]),
+                halos=int(halos[row]),
+                reduced=int(reduced[row]),
+            )
+            awaited[row] = awaited_cycles(self.profile, plan.units, plan.configuration.cores, int(count[row]), passed)
+        exchanged = self.passed_inputs + self.passed_weights + between * (self.units - 1) + halos + reduced
+        return awaited, exchanged
+
+    @lazy
+    def exposed(self) -> Floats:
+        """DRAM bytes that nothing hides: the first tiles' loads and the last tiles' stores, or all."""
+        tiles = self.tiles * self.slices
+        ends = (self.loaded + self.geometry.output_bytes) * np.minimum(self.units, tiles) / tiles
+        return np.where(self.buffered | (self.repeats == 1), ends, self.dram_bytes)
+
+    @lazy
+    def rate(self) -> Floats:
+        """DRAM bytes per cycle."""
+        return np.array([dram_port_bytes_per_cycle(self.profile, units) for units in self.units.tolist()])
+
+    @lazy
+    def transfers(self) -> Floats:
+        """Cycles of DRAM transfers."""
+        rows = zip(self.plans, self.units.tolist(), self.dram_bytes.tolist(), self.repeats.tolist(), strict=True)
+        return np.array(
+            [
+                dram_transfer_cycles(
+                    self.profile, units, dram, hidden_transfers(self.geometry, plan.configuration, repeats)
+                )
+                for plan, units, dram, repeats in rows
+            ]
+        )
+
+    @lazy
+    def startup(self) -> Floats:
+        """Start-ups of DRAM transfers that nothing hides: of the first load and the last store, or of every tile's."""
+        return 2 * np.where(self.buffered, 1, self.repeats) * dram_startup_cycles(self.profile)
+
+    @property
+    def onchip_pj(self) -> Floats:
+        """Energy of bytes between SRAM and cores, and between units."""
+        units, link, exchanged = self.profile.units, self.profile.engines.link, self.exchange[1]
+        each = units.memory.read_pj_per_byte + units.memory.write_pj_per_byte
+        if units.are_cores:
+            return exchanged * (each + (link.pj_per_byte_hop if link is not None else 0.0))
+        ends = self.delivered + self.geometry.output_bytes
+        return (self.moves[1] + ends + 2 * exchanged) * each / 2
+
+    def totals(self, ops: OpArrays) -> tuple[Ints, Floats, Floats]:
+        """DRAM bytes, cycles and energy, added up as the price does it (`cost/model.py`)."""
+        profile = self.profile
+        engine = profile.units.peer_engine
+        handing = engine.bytes_per_cycle * np.maximum(1, self.units - 1) if engine is not None else inf
+        passing = self.passed_inputs / handing
+        on_cores = self._stage_cycles(self._compute(ops), self.passed_weights / handing) + self.exchange[0]
+        busy = on_cores + self.exposed / self.rate
+        read = self.dram_bytes - self.geometry.output_bytes
+        through = (read / self.rate + (self.passed_inputs + self.passed_weights) / handing + on_cores) / 2
+        cycles = np.maximum(np.maximum(self.transfers, passing), np.maximum(busy, through)) + self.startup
+        energy = self.dram_bytes * profile.dram.read_pj_per_byte + self.onchip_pj
+        return self.dram_bytes, cycles, energy + profile.static_w * cycles / profile.clock_hz * 1e12
+
+    def _compute(self, ops: OpArrays) -> Floats:
+        """Cycles of the busiest core [op, plan]: an op's work is that on its whole map, without halos."""
+        lanes, share = self.profile.vector.lanes, self.unit_share * self.core_share
+        mine = np.ceil(ops.channels[:, None] / (self.parts * self.slices))
+        per_group, k = ops.per_group[:, None], ops.lanes_k[:, None]
+        groups = np.ceil(mine / per_group)
+        depth = np.repeat(ops.depth[:, None], len(self.plans), axis=1)
+        if self.geometry.product is not None:
+            depth[self.geometry.ops.index(self.geometry.product)] = self.depth
+        pixels = ops.pixels[:, None] * share
+        matrix = groups * np.ceil(np.minimum(mine / groups, per_group) / k) * depth * pixels * self.slices
+        on_lanes = ops.lane_operations[:, None] * share / self.parts / lanes
+        compute = np.where(ops.is_matrix[:, None], np.minimum(matrix, on_lanes), 0.0)
+        return compute + ops.vector_operations[:, None] * share / self.parts / lanes
+
+    def _stage_cycles(self, compute: Floats, weights: Floats) -> Floats:
+        """Cycles of the stages, one after the other: the most of work and moves of each; `weights`: of handing them on.
+
+        Depth-first and in the cores' own memories all ops are one stage.
+        """
+        moves = self.moves[0]
+        together = np.maximum(np.maximum(compute.sum(axis=0), moves[0]), weights)
+        if len(moves) == 1 or self.profile.units.are_cores or self.profile.engines.mvdma is None:
+            return np.asarray(together)
+        by_run = np.add.reduceat(compute, [run.steps[0] for run in self.geometry.runs], axis=0)
+        one_by_one = np.ascontiguousarray(np.maximum(by_run, moves).T).sum(axis=1)
+        return np.asarray(np.where(self.nested, together, one_by_one))
 
 
-def _passed_weights(plan: TilePlan, profile: Profile, read: int) -> float:
-    """Bytes of weights that pass between units: read from DRAM once for all of them, or stationary in other cores."""
-    configuration, units = plan.configuration, plan.units
-    if profile.is_stationary:
-        in_place = configuration.spread is Spread.CHANNELS and configuration.channel_slices == 1
-        return 0.0 if in_place else float(plan.geometry.weight_bytes) * plan.rounds * units
-    if configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS) or not reads_are_shared(profile):
-        return 0.0
-    return float(read) * (units - 1)
-
-
-def _passed(plan: TilePlan, profile: Profile, gathered: int) -> Passed:
-    """What others wait for."""
-    configuration, geometry = plan.configuration, plan.geometry
-    reduced, product = 0, geometry.product
-    if product is not None and configuration.spread is Spread.INPUT_CHANNELS:
-        tensor = geometry.facts.tensors[product.output]
-        sums = geometry.facts.tensor_bytes(product.output) // tensor.element_bytes
-        reduced = sums * profile.partial_sum_bytes * (configuration.units - 1)
-    by_channels = configuration.spread is Spread.CHANNELS
-    return Passed(
-        gathered=gathered if by_channels else 0,
-        among_cores=gathered if configuration.core_spread is Spread.CHANNELS else 0,
-        senders=configuration.cores if configuration.order is Order.DEPTH_FIRST and not profile.units.are_cores else 1,
-        unit_share=plan.unit_share / (configuration.units if by_channels else 1),
-        halos=int((plan.units - 1) * sum(plan.borders.values())) if plan.passes_halos else 0,
-        reduced=reduced,
-    )
-
-
-def _gathered(plan: TilePlan) -> list[int]:
-    """Of each result that is passed on the bytes that those need of each other which make its channels in parts."""
-    parts, geometry = _channel_parts(plan), plan.geometry
-    if plan.table.channels_are_free or parts == 1:
-        return []
-    kept, passed, size = plan.kept_names, passed_parts(geometry, parts), geometry.facts.tensor_bytes
-    found = []
-    for op in geometry.ops:
-        part = 1.0 if op.channel_axis is not None and op.output in kept else passed[op.index]
-        if part:
-            found.append(ceil(size(op.output) * part))
-    return found
-
-
-def _startup_cycles(plan: TilePlan, profile: Profile) -> float:
-    """Start-ups of DRAM transfers that nothing hides: of the first load and the last store, or of every tile's."""
-    tiles = 1 if plan.configuration.double_buffered else plan.rounds * plan.configuration.channel_slices
-    return 2 * tiles * dram_startup_cycles(profile)
-
-
-def _onchip_pj(plan: TilePlan, profile: Profile, moved: float, exchanged: float) -> float:
-    """Energy of bytes between SRAM and cores, and between units."""
-    units, link = profile.units, profile.engines.link
-    each = units.memory.read_pj_per_byte + units.memory.write_pj_per_byte
-    if units.are_cores:
-        return exchanged * (each + (link.pj_per_byte_hop if link is not None else 0.0))
-    ends = plan.delivered_bytes() + plan.geometry.output_bytes
-    return (moved + ends + 2 * exchanged) * each / 2
-
-
-def _depth(plan: TilePlan, profile: Profile) -> int:
-    """Passes of the array for a sum of the group's product; 0 without one."""
-    product = plan.geometry.product
-    array = None if product is None else profile.matrix.arrays.get(product.dtype)
-    if product is None or product.matrix is None or array is None:
-        return 0
-    spread = plan.configuration.spread is Spread.INPUT_CHANNELS
-    parts = plan.configuration.input_slices * (plan.configuration.units if spread else 1)
-    return depth_passes(product.matrix, parts, array.c)
-
-
-def _channel_parts(plan: TilePlan) -> int:
-    configuration = plan.configuration
-    parts = configuration.units if configuration.spread is Spread.CHANNELS else 1
-    return parts * (configuration.cores if configuration.core_spread is Spread.CHANNELS else 1)
+def estimates(plans: Sequence[TilePlan], profile: Profile) -> Totals:
+    """DRAM bytes, cycles and energy of each plan of a group, estimated; arrays over plans."""
+    by_table: dict[SizeTable, list[TilePlan]] = {}
+    for plan in plans:
+        if not plan.known:
+            by_table.setdefault(plan.table, []).append(plan)
+    for table, some in by_table.items():
+        columns = _Plans(some, profile).totals(op_arrays(table, profile))
+        for plan, *found in zip(some, *(column.tolist() for column in columns), strict=True):
+            dram, cycles, energy = found
+            plan.known["totals"] = dram, cycles, energy
+    figures = np.array([plan.known["totals"] for plan in plans])
+    return Totals(dram_bytes=figures[:, 0], cycles=figures[:, 1], energy_pj=figures[:, 2])

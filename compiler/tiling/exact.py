@@ -18,8 +18,8 @@ def figures_of(group: TiledGroup) -> Figures:
     passing = np.array([w.table_bytes if in_place else w.staged_core_bytes for w in group.weights], dtype=np.int64)
     units = np.array([w.table_bytes if in_place else w.unit_bytes for w in group.weights], dtype=np.int64)
     frustums = group.core_frustums if nested else group.frustums
-    sizes = {name: group.held_bytes(frustums, name) for name in geometry.lifetimes[0]}
-    step_inputs = [sum(sizes[n] for n in {o.tensor for o in op.operands if not o.constant}) for op in geometry.ops]
+    sizes = group.volumes(frustums)
+    step_inputs = [sum([sizes[name] for name in names]) for names in geometry.read]
     staged = passing if on_core else np.minimum(units, passing * profile.cores_per_cluster)
     if nested or profile.units.weight_part_bytes is not None:
         staged = np.zeros_like(staged)

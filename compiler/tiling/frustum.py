@@ -7,10 +7,10 @@ per axis, so a box made anew is a product of ranges too: a position is new if it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from functools import cached_property
+from collections.abc import Mapping
 
 from compiler.ir.box import Ints
+from compiler.lazy import lazy
 from compiler.ops.op_facts import Operand, OpFacts
 from compiler.tiling.axis_tiles import AxisTiles, Share
 from compiler.tiling.geometry import GroupGeometry
@@ -27,8 +27,9 @@ class Frustums:
         self.tiles = self.projection.tiles
         self.of_tensor = geometry.boxes_under(self.projection)
         self._volumes: dict[str, Volume] = {}
+        self._core_volumes: dict[frozenset[str], dict[str, int]] = {}
 
-    @cached_property
+    @lazy
     def boxes(self) -> Mapping[str, Box]:
         """The boxes of every tensor."""
         found = self.geometry.boxes_under(self.projection, constants=True)
@@ -68,11 +69,29 @@ class Frustums:
 
     def largest_made(self, name: str) -> int:
         """Bytes that a tile makes anew at most."""
-        return self.volume(name).largest_made
+        return self.largest[name]
 
-    def core_volume(self, name: str, kept: Collection[str]) -> int:
-        """Bytes of a tensor's largest box that are not kept: along the axes `kept` only what is made anew."""
-        return self.volume(name).not_kept(kept)
+    @lazy
+    def largest(self) -> Mapping[str, int]:
+        """Per activation the bytes that a tile makes anew at most."""
+        return {name: self.volume(name).largest_made for name in self.geometry.lifetimes[0]}
+
+    @lazy
+    def kept(self) -> Mapping[str, int]:
+        """Per activation of which some waits for later tiles of a unit's walk: bytes of that, along all axes."""
+        if self.projection.is_recomputed:
+            return {}
+        return {name: size for name in self.geometry.lifetimes[0] if (size := self.volume(name).kept_bytes)}
+
+    def core_volumes(self, kept: frozenset[str]) -> Mapping[str, int]:
+        """Per activation the bytes of its largest box that are not kept: of results only what is new along `kept`."""
+        found = self._core_volumes.get(kept)
+        if found is None:
+            inputs, of = self.geometry.inputs, self.volume
+            # inputs of the group come from the SRAM as whole boxes
+            found = {name: of(name).not_kept(() if name in inputs else kept) for name in self.geometry.lifetimes[0]}
+            self._core_volumes[kept] = found
+        return found
 
     def usual_needed(self, name: str) -> tuple[int, float]:
         """Bytes of a tensor's usual box, and the part of all that tiles need which lies in larger boxes.
@@ -87,7 +106,7 @@ class Frustums:
 
     def kept_bytes(self, name: str) -> int:
         """Bytes of a tensor that wait for later tiles of a unit's walk, along all axes."""
-        return self.volume(name).kept_bytes
+        return self.kept.get(name, 0)
 
     def reused_along(self, name: str) -> dict[str, int]:
         """Bytes of a tensor that tiles need and do not make anew, over all tiles, by the axis along which they waited.
@@ -115,12 +134,13 @@ class Frustums:
         are those of one such part.
         """
         axes = self.geometry.facts.tensors[op.output].axes
-        parts = tuple((divide.get(axis, 1), lanes.get(axis, 1)) for axis in axes)
+        parts = tuple([(divide.get(axis, 1), lanes.get(axis, 1)) for axis in axes])
         return self.of_tensor[op.output].steps(op.channel_axis, parts)
 
     def positions(self, op: OpFacts) -> int:
         """Output positions of an op over all tiles, channels apart."""
-        return self.steps(op, {}, {})
+        boxes = self.of_tensor[op.output]
+        return boxes.steps(op.channel_axis, ((1, 1),) * len(boxes.ranges))
 
     def channels(self, op: OpFacts) -> int:
         """Output channels of an op in its largest box."""

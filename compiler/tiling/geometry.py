@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.address.unit import largest_table_bytes
 from compiler.ir.box import Ints
+from compiler.lazy import lazy
 from compiler.ops.base import OpClass
 from compiler.ops.op_facts import GraphFacts, OpFacts, TensorFacts
 from compiler.tiling.projection import Access, Box, Projection, Projections, Reading, TensorBoxes
@@ -99,6 +100,8 @@ class GroupGeometry:
         self.known: dict[Projection, Any] = {}
         # by number of parts of the channels, as `sharing.py` works them out
         self.passed_parts: dict[int, Mapping[int, float]] = {}
+        # figures of the group under any of its tilings, by what decides them
+        self.worked_out: dict[tuple[object, ...], Any] = {}
         self.indices = tuple(sorted(ops))
         self.ops: tuple[OpFacts, ...] = tuple(facts.ops[index] for index in self.indices)
         members = set(self.indices)
@@ -125,12 +128,16 @@ class GroupGeometry:
         # The last output gives the tile grid; a result that nobody reads still has to be made.
         self.primary = (self.outputs or self.made)[-1]
 
+    def forget_frustums(self) -> None:
+        """Forget the frustums of tilings that are chosen or given up: they know the geometry, a reference cycle."""
+        self.known.clear()
+
     @property
     def output(self) -> TensorFacts:
         """The tensor whose axes are tiled."""
         return self.facts.tensors[self.primary]
 
-    @cached_property
+    @lazy
     def lifetimes(self) -> Lifetimes:
         """Activation tensors with the first and the last step at which each is held.
 
@@ -161,12 +168,17 @@ class GroupGeometry:
             np.array([last[name] for name in names], dtype=np.int64),
         )
 
-    @cached_property
+    @lazy
+    def read(self) -> tuple[tuple[str, ...], ...]:
+        """Per op the activations that it reads, each once."""
+        return tuple(tuple(dict.fromkeys(o.tensor for o in op.operands if not o.constant)) for op in self.ops)
+
+    @lazy
     def _last_readers(self) -> Mapping[str, int]:
         """The last step that reads each activation."""
         return {o.tensor: step for step, op in enumerate(self.ops) for o in op.operands if not o.constant}
 
-    @cached_property
+    @lazy
     def takes_over(self) -> Mapping[str, str]:
         """Results that are written over an operand, position by position, and that operand.
 
@@ -189,7 +201,7 @@ class GroupGeometry:
                     break
         return found
 
-    @cached_property
+    @lazy
     def is_in_place(self) -> bool:
         """True if the group's result may overwrite its input: position by position, one output of equal size."""
         aligned = all(
@@ -205,12 +217,12 @@ class GroupGeometry:
             and any(self._same_size(name, self.outputs[0]) for name in self.inputs)
         )
 
-    @cached_property
+    @lazy
     def runs(self) -> tuple[Run, ...]:
         """The ops that a core takes together piece by piece, breadth-first under an SRAM."""
         return runs_of(self.facts, self.ops, frozenset(self.outputs))
 
-    @cached_property
+    @lazy
     def _over_runs(self) -> tuple[Lifetimes, Lifetimes]:
         """Lifetimes in an SRAM over which cores pass run by run, as `lifetimes` and as `sliced_lifetimes`.
 
@@ -238,7 +250,7 @@ class GroupGeometry:
             return self._over_runs[sliced]
         return self.sliced_lifetimes if sliced else self.lifetimes
 
-    @cached_property
+    @lazy
     def _held(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """1 where a tensor is held at a step, by ops and by runs; for small groups, where matrix products are fast."""
         if len(self.ops) * len(self.lifetimes[0]) > _SMALL:
@@ -250,7 +262,7 @@ class GroupGeometry:
         )
         return ops, runs
 
-    @cached_property
+    @lazy
     def sliced_lifetimes(self) -> Lifetimes:
         """As `lifetimes`, where slices of the channels follow one another: what they share is held until the end.
 
@@ -304,7 +316,7 @@ class GroupGeometry:
             most = max(most, live)
         return most
 
-    @cached_property
+    @lazy
     def channel_boxes(self) -> Mapping[str, Box]:
         """Every activation's box for the first channel of the output, or whole boxes if that has no channels."""
         if "C" not in self.output.axes:
@@ -320,7 +332,7 @@ class GroupGeometry:
         """What is needed of every activation for the whole output."""
         return {name: boxes.ranges for name, boxes in self.boxes_under(self.projections.of({})).items()}
 
-    @cached_property
+    @lazy
     def channels_follow(self) -> bool:
         """True if every op's channels follow those of the group's output, so that a slice can be made alone."""
         return self.channels_follow_in(self.channel_boxes)
@@ -341,7 +353,7 @@ class GroupGeometry:
                 return False
         return True
 
-    @cached_property
+    @lazy
     def first_readers(self) -> Mapping[int, tuple[str, ...]]:
         """The group's inputs by the op (its index) that reads each of them first."""
         found: dict[int, list[str]] = {}
@@ -353,22 +365,40 @@ class GroupGeometry:
                     found.setdefault(op.index, []).append(operand.tensor)
         return {index: tuple(names) for index, names in found.items()}
 
-    @cached_property
+    @lazy
+    def largest_element_bytes(self) -> int:
+        """Bytes of the widest element of all tensors."""
+        names = {operand.tensor for op in self.ops for operand in op.operands}.union(self.made)
+        return max(self.facts.tensors[name].element_bytes for name in names)
+
+    @lazy
+    def table_bytes(self) -> tuple[int, ...]:
+        """Per op the bytes of its largest address table; 0 if it has no window."""
+        tensors, known, found = self.facts.tensors, self.projections.known, []
+        for op in self.ops:
+            size = known.get(("table", op.index))
+            if not isinstance(size, int):
+                size = 0 if op.window is None else largest_table_bytes(op.window, tensors[op.output].shape)
+                known["table", op.index] = size
+            found.append(size)
+        return tuple(found)
+
+    @lazy
     def output_bytes(self) -> int:
         """Bytes of the outputs."""
         return sum(map(self.facts.tensor_bytes, self.outputs))
 
-    @cached_property
+    @lazy
     def input_bytes(self) -> int:
         """Bytes of the inputs."""
         return sum(map(self.facts.tensor_bytes, self.inputs))
 
-    @cached_property
+    @lazy
     def weight_bytes(self) -> int:
         """Bytes of the weights of all ops."""
         return sum(op.weight_bytes for op in self.ops)
 
-    @cached_property
+    @lazy
     def needed_inputs(self) -> dict[str, int]:
         """Per input the bytes of the part that the outputs need, once."""
         boxes = self._whole_boxes
@@ -378,12 +408,12 @@ class GroupGeometry:
             for name in self.inputs
         }
 
-    @cached_property
+    @lazy
     def needed_input_bytes(self) -> int:
         """The same of all inputs."""
         return sum(self.needed_inputs.values())
 
-    @cached_property
+    @lazy
     def product(self) -> OpFacts | None:
         """The group's only product, if it can be summed in parts.
 
@@ -442,7 +472,7 @@ class GroupGeometry:
                 found[name] = needed if known is None or known is needed else known.joined(needed)
         return found
 
-    @cached_property
+    @lazy
     def _reads(self) -> list[list[tuple[str, Reading, Access, bool]]]:
         """Per op what it reads, and how."""
         shapes = self.facts.tensors

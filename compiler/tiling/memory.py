@@ -32,12 +32,10 @@ WAITING: Final = "kept for later core tiles"
 
 def alignment_bytes(group: TiledGroup) -> int:
     """What every address of a group is a multiple of: bytes of its largest element, activations, weights, tables."""
-    tensors = group.geometry.facts.tensors
-    names = {o.tensor for op in group.geometry.ops for o in op.operands} | set(group.geometry.made)
     return max(
         group.profile.partial_sum_bytes if group.input_parts > 1 else 1,
         ENTRY_BYTES if any(w.table_bytes for w in group.weights) else 1,
-        *(tensors[n].element_bytes for n in names),
+        group.geometry.largest_element_bytes,
     )
 
 
@@ -71,7 +69,7 @@ def memory_of(group: TiledGroup) -> tuple[LevelMemory, ...]:
         levels.insert(0, (units.level, units.memory.capacity_bytes, activations))
         core = _core_activations(group)
     else:
-        core = _tile_buffers(group, group.volumes(group.frustums), group.kept(group.frustums), is_unit=True)
+        core = _tile_buffers(group, group.volumes(group.frustums), group.frustums.kept, is_unit=True)
     if profile.weights_share_activations:
         core += core_weights
     elif profile.wram is not None:
@@ -114,7 +112,9 @@ def allocated_check(use: LevelUse) -> Check:
     )
 
 
-def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, int], *, is_unit: bool) -> list[Buffer]:
+def _tile_buffers(
+    group: TiledGroup, sizes: Mapping[str, int], kept: Mapping[str, int], *, is_unit: bool
+) -> list[Buffer]:
     """What a tile adds of each tensor, by lifetime; what waits for later tiles, all the time.
 
     In a unit's memory also the next inputs and the last results, all the time.
@@ -156,7 +156,7 @@ def _tile_buffers(group: TiledGroup, sizes: Mapping[str, int], kept: dict[str, i
 
 def _sram_activations(group: TiledGroup) -> list[Buffer]:
     """The SRAM of a unit: breadth-first all maps of the tile, depth-first only what enters and leaves it."""
-    kept = group.kept(group.frustums)
+    kept = group.frustums.kept
     if not group.is_nested:
         return _through_stages(group, _tile_buffers(group, group.volumes(group.frustums), kept, is_unit=True))
     geometry, frustums = group.geometry, group.frustums

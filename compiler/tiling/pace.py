@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,8 +63,7 @@ def in_turn(group: TiledGroup) -> float:
     return (count + units - 1) / (count * units)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passed:
+class Passed(NamedTuple):
     """Bytes of one op's result, over all tiles, that others wait for.
 
     gathered: parts of the channels that units hand each other, all of them together; among_cores: the same between the

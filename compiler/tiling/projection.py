@@ -8,13 +8,13 @@ Groups that have readers in common walk the same branches of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import cached_property
 from math import prod
 from typing import Final
 
 import numpy as np
 
 from compiler.ir.box import AxisMap, Ints, hull
+from compiler.lazy import lazy
 from compiler.ops.op_facts import TensorFacts
 from compiler.tiling.axis_tiles import NONE, AxisTiles, Share, fresh_ranges, unfollowed
 from compiler.tiling.tile import HaloMode
@@ -54,7 +54,7 @@ class Volume:
         """Bytes of the largest box that are not kept: along the axes `kept` only what is made anew."""
         return self.constant * prod(s.made_most if axis in kept else s.needed_most for axis, s in self.shares.items())
 
-    @cached_property
+    @lazy
     def usual_needed(self) -> tuple[int, float]:
         """Bytes of the usual box, and the part of all that tiles need which lies in larger boxes."""
         size, usual = self.constant, 1.0
@@ -65,7 +65,7 @@ class Volume:
             usual *= int(share.needed[share.needed <= middle].sum()) / total if total else 1.0
         return size, 1.0 - usual
 
-    @cached_property
+    @lazy
     def kept_along(self) -> dict[str, int]:
         """Bytes that wait for later tiles of a unit's walk, by the axis along which they are shared.
 
@@ -85,12 +85,12 @@ class Volume:
                 found[axis] = self.constant * outer * waiting * inner
         return found
 
-    @cached_property
+    @lazy
     def kept_bytes(self) -> int:
         """Bytes that wait for later tiles of a unit's walk, along all axes."""
         return sum(self.kept_along.values())
 
-    @cached_property
+    @lazy
     def reused_along(self) -> dict[str, int]:
         """Bytes that tiles need and do not make anew, over all tiles, by the axis along which they waited.
 
@@ -145,7 +145,7 @@ class TensorBoxes:
                 self._joined[id(other)] = found
         return found
 
-    @cached_property
+    @lazy
     def anew(self) -> TensorBoxes:
         """Of these boxes what each tile makes anew."""
         return self.projection.boxes(tuple(map(self.projection.made, self.ranges)))
@@ -230,7 +230,7 @@ class TensorBoxes:
                 total *= int(np.count_nonzero(share.made))
         return total
 
-    @cached_property
+    @lazy
     def followed(self) -> dict[str, list[AxisRange]]:
         """The ranges that follow an axis of the walk, by that axis."""
         found: dict[str, list[AxisRange]] = {}
@@ -239,24 +239,23 @@ class TensorBoxes:
                 found.setdefault(entry[0], []).append(entry)
         return found
 
-    @cached_property
+    @lazy
     def lengths(self) -> tuple[int, ...]:
         """The longest range per axis."""
-        return tuple(max(0, int((stops - starts).max())) for _, starts, stops in self.ranges)
+        return tuple([self.projection.longest(entry) for entry in self.ranges])
 
-    @cached_property
+    @lazy
     def fresh_lengths(self) -> tuple[int, ...]:
         """The longest range per axis of what a tile makes anew."""
-        fresh = map(self.projection.fresh, self.ranges)
-        return tuple(max(0, int((stops - starts).max())) for starts, stops, _ in fresh)
+        return tuple([self.projection.longest(self.projection.made(entry)) for entry in self.ranges])
 
-    @cached_property
+    @lazy
     def rising(self) -> frozenset[str | None]:
         """Axes of the walk along which ranges rise from tile to tile, so that tiles make anew what they need more."""
         fresh = self.projection.fresh
         return frozenset(entry[0] for entry in self.ranges if fresh(entry)[0] is not entry[1])
 
-    @cached_property
+    @lazy
     def falling(self) -> frozenset[str | None]:
         """Axes of the walk whose halo is not recomputed and along which some range falls back all the same."""
         found: set[str | None] = set()
@@ -295,8 +294,9 @@ class Projection:
         # the sources stand beside the results: an id names an array only while it lives
         self._fresh: dict[tuple[str, int, int], tuple[Ints, Ints, Ints, AxisRange]] = {}
         self._shares: dict[tuple[str, tuple[int, ...]], Share] = {}
+        self._longest: dict[int, int] = {}
 
-    @cached_property
+    @lazy
     def unfollowed(self) -> dict[str, Share]:
         """The shares of a tensor that is the same for all tiles along an axis."""
         return {axis: unfollowed(found) for axis, found in self.tiles.items()}
@@ -403,6 +403,15 @@ class Projection:
             return entry
         starts, stops, _ = self.fresh(entry)
         return entry if starts is entry[1] else self._known_range(entry[0], starts, stops)
+
+    def longest(self, entry: AxisRange) -> int:
+        """The length of the longest range along an axis of a box."""
+        found = self._longest.get(id(entry))
+        if found is None:
+            found = max(0, int((entry[2] - entry[1]).max()))
+            if self.is_kept:
+                self._longest[id(entry)] = found
+        return found
 
     def share(self, axis: str, entries: list[AxisRange]) -> Share:
         """What tiles need and make along an axis that these ranges of a tensor follow."""

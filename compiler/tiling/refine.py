@@ -23,7 +23,7 @@ from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.lowerable import lowering_check
 from compiler.tiling.memory import allocation_check, memory_of
 from compiler.tiling.sizes import SizeTable
-from compiler.tiling.tile import Configuration
+from compiler.tiling.tile import Configuration, Tiling
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
 from compiler.tiling.wishes import Wishes
@@ -54,8 +54,38 @@ def refined(
     return search.choice
 
 
+def nearly_as_good(
+    choice: Choice,
+    geometry: GroupGeometry,
+    profile: Profile,
+    constraints: tuple[Constraint, ...],
+    wishes: Wishes,
+    tried: int,
+    count: int,
+) -> list[Choice]:
+    """At most `count` other tilings near a choice that cost least, the least first; no two are lowered alike.
+
+    They are those that `refined` tries from there, at most `tried`. None where options or a schedule say how tiles are
+    found.
+    """
+    if wishes.is_pinned or wishes.split.kind != "exact":
+        return []
+    search = _Refinement(choice, geometry, profile, (*PHYSICAL, *constraints), wishes, tried)
+    search.as_it_is()
+    search.across_ways()
+    search.along_axes()
+    found: dict[Tiling, Choice] = {choice.tiling: choice}
+    for _, priced in sorted(search.priced, key=lambda entry: entry[0]):
+        if len(found) > count:
+            break
+        if allocation_check(levels := memory_of(priced.group)) is None:
+            other = finished(priced, levels)
+            found.setdefault(other.tiling, other)
+    return list(found.values())[1:]
+
+
 class _Refinement:
-    """The best tiling of a group so far, and which were tried."""
+    """The best tiling of a group so far, and which were tried; `priced`: their ranks, and what has them."""
 
     def __init__(
         self,
@@ -80,6 +110,7 @@ class _Refinement:
         self._ways = _ways(choice, geometry, profile, wishes)
         self._way = self._ways[0]
         self._seen: set[tuple[object, ...]] = set()
+        self.priced: list[tuple[tuple[float, ...], Priced]] = []
 
     def as_it_is(self) -> bool:
         """Try the tile itself with the next one loaded while it is worked on; True if that is better."""
@@ -105,6 +136,7 @@ class _Refinement:
             if found is None:
                 continue
             rank = ranking(self._objective, Totals.of((found.cost,)))
+            self.priced.append((rank, found))
             if rank >= self._best:
                 continue
             if allocation_check(levels := memory_of(found.group)) is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import isqrt, prod
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import Ints
+from compiler.lazy import lazy
 from compiler.tiling.axis_tiles import AxisTiles, Share
 from compiler.tiling.geometry import Grid, GroupGeometry
 from compiler.tiling.projection import Box, Projections, Volume
@@ -101,7 +101,7 @@ class CandidateGrids:
                 for axis, grid in grids.items()
             }
         )
-        self.counts = {axis: grid.counts.tolist() for axis, grid in grids.items()}
+        self.counts = {axis: grid.counts for axis, grid in grids.items()}
         self._columns: dict[int, Column] = {}
         self._inside: dict[tuple[int, ...], CandidateGrids] = {}
 
@@ -109,17 +109,13 @@ class CandidateGrids:
         """Figures along an axis of a tensor that has this share of it."""
         found = self._columns.get(id(share))
         if found is None:
-            offsets = self.grids[axis].offsets
-            most = np.maximum.reduceat(share.made, offsets)
-            waiting = np.maximum.reduceat(share.waiting, offsets) if len(share.waiting) > 1 else np.zeros(len(offsets))
-            found = Column(
-                largest=most.astype(np.float64),
-                needed=(most if share.made is share.needed else np.maximum.reduceat(share.needed, offsets)).astype(
-                    np.float64
-                ),
-                kept=waiting.astype(np.float64),
-                total=np.add.reduceat(share.made, offsets),
-            )
+            # imported where it is used alone: it brings a compiler with it
+            from compiler.tiling.kernels import figures_of_sizes
+
+            keeps = len(share.waiting) > 1
+            waiting = share.waiting if keeps else share.made
+            most, total = figures_of_sizes(self.grids[axis].offsets, share.needed, share.made, waiting, keeps)
+            found = Column(largest=most[0], needed=most[1], kept=most[2], total=total)
             # an id names a share only while it lives, and only what the projection keeps lives as long
             if self.projection.is_kept:
                 self._columns[id(share)] = found
@@ -163,37 +159,37 @@ class SizeTable:
         # core tiles found, by what they were asked for
         self.core_tiles: dict[tuple[object, ...], dict[str, int] | int] = {}
 
-    @cached_property
+    @lazy
     def boxes(self) -> Mapping[str, Box]:
         """The boxes of every activation for all candidates of all axes side by side."""
         return {name: boxes.ranges for name, boxes in self._boxes.items()}
 
-    @cached_property
+    @lazy
     def _volumes(self) -> Mapping[str, Volume]:
         tensors = self.geometry.facts.tensors
         return {name: self._boxes[name].volume(tensors[name].element_bytes) for name in self.names}
 
-    @cached_property
+    @lazy
     def constant(self) -> Reals:
         """Bytes of each activation that no candidate cuts."""
         return np.array([self._volumes[name].constant for name in self.names], dtype=np.float64)
 
-    @cached_property
+    @lazy
     def largest(self) -> Mapping[str, Reals]:
         """By axis what the largest tile makes anew [tensor, candidate]."""
         return self._rows(lambda column: column.largest, 1.0)
 
-    @cached_property
+    @lazy
     def needed(self) -> Mapping[str, Reals]:
         """By axis what the largest tile needs [tensor, candidate]."""
         return self._rows(lambda column: column.needed, 1.0)
 
-    @cached_property
+    @lazy
     def kept(self) -> Mapping[str, Reals]:
         """By axis what waits for later tiles [tensor, candidate]."""
         return self._rows(lambda column: column.kept, 0.0)
 
-    @cached_property
+    @lazy
     def union(self) -> Mapping[str, Reals]:
         """By axis what all tiles make together [tensor, candidate]; 1 for a tensor that does not follow it."""
         return self._rows(lambda column: column.total, 1.0, only_followed=True)
@@ -272,7 +268,7 @@ class SizeTable:
             total += part
         return total
 
-    @cached_property
+    @lazy
     def _keeping(self) -> frozenset[str]:
         """Axes along which anything waits for later tiles."""
         return frozenset(axis for axis, kept in self.kept.items() if kept.any())
@@ -304,27 +300,33 @@ class SizeTable:
             return fixed[:, None]
         return np.asarray(fixed[:, None] * self.needed[axis][:, :count])
 
-    def total(self, name: str, at: Mapping[str, int]) -> int:
-        """Bytes that all tiles make anew of a tensor; an axis that it does not follow repeats them.
+    def totals(self, name: str, at: Mapping[str, Ints], rows: int) -> Ints:
+        """Bytes [row] that all tiles make anew of a tensor; an axis that it does not follow repeats them.
 
-        Channel slices do not repeat: within a tile they work on the same data.
+        `at` gives the candidates of the rows by axis. Channel slices do not repeat: within a tile they work on the same
+        data.
         """
-        volume, followed = self._volumes[name], self._boxes[name].followed
-        total = volume.constant
+        followed = self._boxes[name].followed
+        total = np.full(rows, self._volumes[name].constant, dtype=np.int64)
         for axis in followed:
-            total *= self.made_along(name, axis, at[axis])
+            total *= self.made_along(name, axis)[at[axis]]
         for axis in self.axes:
             if axis not in followed and self.halo.get(axis, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE:
-                total *= self.candidates.counts[axis][at[axis]]
+                total *= self.counts(axis)[at[axis]]
         return total
 
-    def made_along(self, name: str, axis: str, position: int) -> int:
-        """Positions along an axis that all tiles of a candidate size make anew of a tensor that follows the axis."""
-        return int(self.candidates.column(axis, self._volumes[name].shares[axis]).total[position])
+    def made_along(self, name: str, axis: str) -> Ints:
+        """Positions along an axis that all tiles of each candidate size make anew of a tensor that follows the axis."""
+        return self.candidates.column(axis, self._volumes[name].shares[axis]).total
 
-    def positions(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Candidate positions of sizes; axes not given are whole."""
-        return {axis: self.index(axis, sizes.get(axis, grid.extent)) for axis, grid in self.grids.items()}
+    def counts(self, axis: str) -> Ints:
+        """Number of tiles of each candidate size along an axis."""
+        return self.candidates.counts[axis]
+
+    def indices(self, axis: str, sizes: Ints) -> Ints:
+        """As `index`, for many sizes."""
+        known = self.grids[axis].sizes
+        return np.minimum(np.searchsorted(known, sizes), len(known) - 1)
 
     def follows(self, name: str, axis: str) -> bool:
         """True if the tensor's box changes with the tile's range on `axis`."""
@@ -334,14 +336,14 @@ class SizeTable:
         """False if two axes of one tensor follow `axis`: what tiles make anew there is no box, so no halo is kept."""
         return all(len(boxes.followed.get(axis, ())) < 2 for boxes in self._boxes.values())
 
-    @cached_property
+    @lazy
     def channels_are_free(self) -> bool:
         """True if every op of the group can make a slice of its output channels for itself (FUSE-S1)."""
         if "C" not in self.grids or self.grids["C"].extent == 1:
             return False
         return self.geometry.channels_follow_in(self.boxes)
 
-    @cached_property
+    @lazy
     def band_axis(self) -> str | None:
         """The axis that bands cut: the first after N with more than one position."""
         return next((a for a in self.axes if a != "N" and self.grids[a].extent > 1), None)

@@ -6,7 +6,7 @@ all the work and has room to keep it whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -164,7 +164,8 @@ def _stage(
     band = next((a for a in order if axes[a] == rows), order[0] if order else None)
     if by_bands and band is not None:
         size[band] = ceil_div(size[band], configuration.cores)
-    if channel is not None and _channels_may_be_cut(geometry, run.steps):
+    facts = _facts_of(geometry, run)
+    if channel is not None and facts.cuts_channels:
         order.append(channel)
     inputs = tuple(name for name in run.inputs if name not in kept)
     results = tuple(name for name in run.results if name not in kept)
@@ -173,7 +174,7 @@ def _stage(
     def largest(room: int) -> tuple[int, int] | int:
         """Cut `size` down until a piece fits; what it holds and reads, or bytes of the smallest piece."""
         while True:
-            held, read = _piece(geometry, run, tuple(size), frustums, kept)
+            held, read = _piece(facts, size, frustums, kept)
             if held <= room:
                 return held, read
             # first down to what the array's lanes take along each axis, below that only if nothing else is left to cut
@@ -197,8 +198,7 @@ def _stage(
     if isinstance(found, int):
         return found
     pieces, rounds = counted()
-    with_weights = sum(geometry.ops[step].weight_bytes > 0 for step in run.steps)
-    if rounds > 1 and with_weights <= 1:
+    if rounds > 1 and facts.weighted <= 1:
         alone, by_lanes = list(size), [lanes.get(axis, 1) for axis in axes]
         halved = largest(capacity // 2)
         is_thinner = channel is not None and size[channel] < alone[channel]
@@ -209,12 +209,7 @@ def _stage(
             found = halved
             pieces, rounds = counted()
     held, read = found
-    tile_reads = sum(
-        frustums.largest_read(geometry.ops[step], o)
-        for step in run.steps
-        for o in geometry.ops[step].operands
-        if o.tensor in inputs
-    )
+    tile_reads = sum([frustums.largest_read(op, o) for op, o in facts.reads if o.tensor in inputs])
     # pieces that differ only in their channels read the same positions again
     rereads = max(1.0, read * pieces / tile_reads / (spread if spread > 1 else 1)) if tile_reads else 1.0
     return CoreStage(
@@ -228,7 +223,7 @@ def _stage(
         rereads=rereads,
         staying=kept,
         staying_bytes=beside,
-        cuts_channels=channel is not None and _channels_may_be_cut(geometry, run.steps),
+        cuts_channels=channel is not None and facts.cuts_channels,
     )
 
 
@@ -241,54 +236,58 @@ def _array_steps(whole: Sequence[int], size: Sequence[int], lanes: Sequence[int]
     return prod(counts)
 
 
-def _channels_may_be_cut(geometry: GroupGeometry, steps: Sequence[int]) -> bool:
-    """True if every op of the stage makes any part of its channels from the same part of the one before."""
-    return all(
-        geometry.ops[step].channel_axis is not None
-        and all(
-            o.access[geometry.ops[step].channel_axis or 0].axis == geometry.ops[step].channel_axis
-            for o in geometry.ops[step].operands
-            if not o.constant and o.tensor in {geometry.ops[s].output for s in steps}
+class _RunFacts:
+    """What a run's pieces hold, whatever their size.
+
+    `reads`: the operands that come from outside the run; `made`: results that lie beside them, with their bytes per
+    position. `gaps`: bytes that narrow elements before wide ones leave. `cuts_channels`: every op makes any part of its
+    channels from the same part of the one before. `weighted`: ops with weights.
+    """
+
+    def __init__(self, geometry: GroupGeometry, run: Run) -> None:
+        ops, tensors = [geometry.ops[step] for step in run.steps], geometry.facts.tensors
+        made = {op.output for op in ops}
+        width = {
+            name: tensors[name].element_bytes for op in ops for name in (op.output, *(o.tensor for o in op.operands))
+        }
+        widths = set(width.values())
+        self.reads = [(op, o) for op in ops for o in op.operands if not o.constant and o.tensor in run.inputs]
+        self.made = [(op.output, width[op.output]) for op in ops if op is ops[0] or not _goes_over(op, made, width)]
+        self.gaps = max(widths) * len(widths) * len(ops) if len(widths) > 1 else 0
+        self.weighted = sum(op.weight_bytes > 0 for op in ops)
+        self.cuts_channels = all(
+            op.channel_axis is not None
+            and all(
+                o.access[op.channel_axis].axis == op.channel_axis
+                for o in op.operands
+                if not o.constant and o.tensor in made
+            )
+            for op in ops
         )
-        for step in steps
-    )
 
 
-def _piece(
-    geometry: GroupGeometry, run: Run, size: tuple[int, ...], frustums: Frustums, kept: Mapping[str, float]
-) -> tuple[int, int]:
-    """Bytes that a piece holds, and those of them that it reads from the SRAM."""
-    facts = geometry.facts
-    held = read = 0
-    widths: set[int] = set()
-    for number, step in enumerate(run.steps):
-        op = geometry.ops[step]
-        for operand in op.operands:
-            if operand.constant or operand.tensor not in run.inputs:
-                continue
-            if operand.tensor in kept:
-                continue
-            length = _operand_bytes(operand, size, frustums)
-            held += length
-            read += length
-        if number == 0 or not _goes_over(geometry, op, run):
-            held += prod(size) * facts.tensors[op.output].element_bytes if op.output not in kept else 0
-        widths |= {facts.tensors[name].element_bytes for name in (op.output, *(o.tensor for o in op.operands))}
-    # narrow elements before wide ones leave gaps
-    return held + (max(widths) * len(widths) * len(run.steps) if len(widths) > 1 else 0), read
+def _facts_of(geometry: GroupGeometry, run: Run) -> _RunFacts:
+    """The facts of a run, worked out once for the group."""
+    key = ("run", run.steps)
+    found: _RunFacts | None = geometry.worked_out.get(key)
+    if found is None:
+        found = geometry.worked_out[key] = _RunFacts(geometry, run)
+    return found
 
 
-def _goes_over(geometry: GroupGeometry, op: OpFacts, run: Run) -> bool:
+def _goes_over(op: OpFacts, made: Collection[str], width: Mapping[str, int]) -> bool:
     """True if a result inside a stage is written over what the op reads of the stage: elements of equal size."""
-    made = {geometry.ops[step].output for step in run.steps}
-    facts = geometry.facts
-    size = facts.tensors[op.output].element_bytes
-    return op.in_place and any(o.tensor in made and facts.tensors[o.tensor].element_bytes == size for o in op.operands)
+    return op.in_place and any(o.tensor in made and width[o.tensor] == width[op.output] for o in op.operands)
 
 
-def operand_lengths(
-    tensor: str, access: Sequence[AxisMap], size: tuple[int, ...], frustums: Frustums
-) -> tuple[int, ...]:
+def _piece(facts: _RunFacts, size: Sequence[int], frustums: Frustums, kept: Mapping[str, float]) -> tuple[int, int]:
+    """Bytes that a piece holds, and those of them that it reads from the SRAM."""
+    read = sum([_operand_bytes(operand, size, frustums) for _, operand in facts.reads if operand.tensor not in kept])
+    elements = prod(size)
+    return read + sum([elements * width for name, width in facts.made if name not in kept]) + facts.gaps, read
+
+
+def operand_lengths(tensor: str, access: Sequence[AxisMap], size: Sequence[int], frustums: Frustums) -> tuple[int, ...]:
     """The most that a piece of these extents needs of an operand, along each of its axes."""
     longest = frustums.box_lengths(tensor)
     return tuple(
@@ -297,6 +296,6 @@ def operand_lengths(
     )
 
 
-def _operand_bytes(operand: Operand, size: tuple[int, ...], frustums: Frustums) -> int:
+def _operand_bytes(operand: Operand, size: Sequence[int], frustums: Frustums) -> int:
     lengths = operand_lengths(operand.tensor, operand.access, size, frustums)
     return prod(lengths) * frustums.geometry.facts.tensors[operand.tensor].element_bytes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
 from math import ceil
 
 from compiler.cost.array import array_lanes, spatial_lanes
+from compiler.lazy import lazy
 from compiler.ops.op_facts import OpFacts
 from compiler.tiling.cut import GroupCut
 from compiler.tiling.frustum import Frustums
@@ -30,7 +30,7 @@ from compiler.units import ceil_div
 class TiledGroup(GroupCut):
     """A group with every choice made; figures are computed when asked for, once."""
 
-    @cached_property
+    @lazy
     def _stages(self) -> tuple[CoreStage, ...] | int:
         lanes = spatial_lanes(self.geometry.ops, self.profile)
         rows, capacity = self.walk.rows, self.core_room_bytes
@@ -47,7 +47,7 @@ class TiledGroup(GroupCut):
         beside = self.profile.nram.capacity_bytes - self.core_room_bytes
         return self._stages + beside if isinstance(self._stages, int) else 0
 
-    @cached_property
+    @lazy
     def stage_of(self) -> tuple[tuple[int, CoreStage] | None, ...]:
         """Per step the number of its stage and the stage; None where a core works on its tile alone."""
         found: list[tuple[int, CoreStage] | None] = [None] * len(self.geometry.ops)
@@ -64,7 +64,7 @@ class TiledGroup(GroupCut):
 
     # --- weights ---------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @lazy
     def weights(self) -> tuple[StepWeights, ...]:
         """Per step its weights, compressed as the profile says for what lies on the chip.
 
@@ -88,15 +88,15 @@ class TiledGroup(GroupCut):
         channels, tiles = self.channels_of_core(op), self.walk.tiles
         return with_fewer_cycles(weights, op, channels, steps, tiles, self.profile, self.configuration)
 
-    @cached_property
+    @lazy
     def table_bytes(self) -> tuple[int, ...]:
         """Per step the most that the op's address tables take in a core: one for each kind of buffer that it reads."""
         walks = not self.is_staged
         frustums, whole = self.core_frustums if walks else None, self.geometry.inputs if self.is_nested else ()
-        buffers = [buffers_read(op, frustums, whole) for op in self.geometry.ops]
+        buffers = tuple([buffers_read(op, frustums, whole) for op in self.geometry.ops])
         return table_bytes(self.geometry, self.profile, buffers)
 
-    @cached_property
+    @lazy
     def weights_in_place(self) -> bool:
         """True if stationary weights lie where they are used, so that nothing is staged.
 
@@ -109,7 +109,7 @@ class TiledGroup(GroupCut):
             return False
         return parts == 1 or self.geometry.channels_follow or (self.walk.tiles == 1 and not self.is_nested)
 
-    @cached_property
+    @lazy
     def homes(self) -> tuple[WeightHome, ...]:
         """Where each step's weights wait between tiles: the first of cores, SRAM and DRAM with room (TILE-6)."""
         asked = dict(self.configuration.loads)
@@ -117,7 +117,7 @@ class TiledGroup(GroupCut):
         in_sram = self.configuration.weights_in_sram and not self.is_flat
         return weight_homes(self.weights, wanted, self.weight_room_bytes, self.sram_weight_room_bytes if in_sram else 0)
 
-    @cached_property
+    @lazy
     def doubles_weights(self) -> bool:
         """True if weights that give way to more of them have two buffers, so that some come while others are used."""
         more = sum(map(self.second_weight_bytes, range(len(self.weights))))
@@ -132,7 +132,7 @@ class TiledGroup(GroupCut):
         is_whole = self.homes[step] is WeightHome.CORE or weights.slices == 1
         return align(weights.core_bytes - weights.table_bytes) if weights.comes_again and is_whole else 0
 
-    @cached_property
+    @lazy
     def weight_room_bytes(self) -> int:
         """Bytes of a core's memory that its weights may take beside what else lies there."""
         profile = self.profile
@@ -145,7 +145,7 @@ class TiledGroup(GroupCut):
             held = beside_weights(self.stages, [w.passing_core_bytes for w in self.weights]) + self.core_kept_bytes
         return max(0, profile.nram.capacity_bytes - held)
 
-    @cached_property
+    @lazy
     def sram_weight_room_bytes(self) -> int:
         """Bytes of the SRAM that weights may wait in: its weight part, else what the tiles leave."""
         if self.is_flat:
@@ -155,7 +155,7 @@ class TiledGroup(GroupCut):
             return max(0, unit.weight_part_bytes - line)
         return max(0, unit.memory.capacity_bytes - self.tile_bytes - self.buffered_bytes - line)
 
-    @property
+    @lazy
     def resident_weight_bytes(self) -> int:
         """Weights that wait in one core."""
         if self.weights_in_place:
@@ -163,7 +163,7 @@ class TiledGroup(GroupCut):
         pairs = zip(self.weights, self.homes, strict=True)
         return sum(w.core_bytes for w, home in pairs if home is WeightHome.CORE)
 
-    @property
+    @lazy
     def core_weight_bytes(self) -> int:
         """The most that a core holds of weights at once: what waits there, and the largest slice that passes."""
         if self.weights_in_place:
@@ -172,7 +172,7 @@ class TiledGroup(GroupCut):
         passing = max((w.passing_core_bytes for w, home in pairs if home is not WeightHome.CORE), default=0)
         return self.resident_weight_bytes + passing
 
-    @cached_property
+    @lazy
     def refills(self) -> int:
         """How often units bring one slice of the weights that do not wait in their cores, over all units."""
         if not self.is_nested:
@@ -224,17 +224,17 @@ class TiledGroup(GroupCut):
             return True
         return sum(passing) <= self.weight_room_bytes - self.resident_weight_bytes
 
-    @property
+    @lazy
     def parts_come_again(self) -> bool:
         """True if every core tile goes through all parts of what is summed over, of which two have buffers at most."""
         return self.configuration.input_slices > (2 if self.is_buffered and self.doubles_weights else 1)
 
-    @property
+    @lazy
     def weight_parts_come_again(self) -> bool:
         """The same of the weights' parts in the cores."""
         return self.configuration.input_slices > (2 if self.doubles_weights else 1)
 
-    @property
+    @lazy
     def slice_stays(self) -> bool:
         """True if all weights that one slice of the channels needs stay in the cores: its input parts have buffers."""
         parts = self.configuration.input_slices
@@ -263,14 +263,14 @@ class TiledGroup(GroupCut):
             return Fraction(max(width, self.profile.partial_sum_bytes), width) * (self.slices if self.is_sliced else 1)
         return Fraction(1)
 
-    def volumes(self, frustums: Frustums) -> dict[str, int]:
+    def volumes(self, frustums: Frustums) -> Mapping[str, int]:
         """Bytes of every activation that a tile adds, by tensor."""
-        names = self.geometry.lifetimes[0]
-        return {name: self.held_bytes(frustums, name) for name in names}
+        return self._all_in_parts(frustums.largest)
 
-    def kept(self, frustums: Frustums) -> dict[str, int]:
-        """Bytes of every activation that wait for later tiles of one walk."""
-        return {name: size for name in self.geometry.lifetimes[0] if (size := frustums.kept_bytes(name))}
+    def _all_in_parts(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        if self.input_parts == 1:
+            return sizes
+        return {name: self._in_parts(name, size) for name, size in sizes.items()}
 
     def peak(self, frustums: Frustums) -> int:
         """The most that is live of one tile at any step, apart from what is kept."""
@@ -283,16 +283,16 @@ class TiledGroup(GroupCut):
         """True if slices of the output channels follow one another within a tile, so that what they share is held."""
         return self.slices > 1 and not self.configuration.slices_outer
 
-    @cached_property
+    @lazy
     def kept_bytes(self) -> int:
         """What waits in the unit's memory for later tiles of its walk, all tensors."""
         if not self.is_nested:
-            return sum(self.kept(self.frustums).values())
-        kept = self.kept(self.frustums)
+            return sum(self.frustums.kept.values())
+        kept = self.frustums.kept
         inputs = sum(size for name, size in kept.items() if name in self.geometry.inputs)
         return inputs + self.kept_outside_cores_bytes
 
-    @cached_property
+    @lazy
     def core_resident(self) -> tuple[str, ...]:
         """Results that stay in the cores between ops: all of them depth-first, else what stages keep."""
         if self.is_flat:
@@ -301,25 +301,27 @@ class TiledGroup(GroupCut):
             return self.geometry.made
         return tuple(dict.fromkeys(name for stage in self.stages for name in stage.staying))
 
-    @cached_property
+    @lazy
     def _core_kept(self) -> dict[str, int]:
         """What waits of the results that stay in the cores, by axis of the walk."""
         total: dict[str, int] = {}
+        if self.core_frustums.projection.is_recomputed:
+            return total
         for name in self.core_resident:
             for axis, size in self.core_frustums.kept_along(name).items():
                 total[axis] = total.get(axis, 0) + size
         return total
 
-    @cached_property
+    @lazy
     def core_kept_axes(self) -> frozenset[str]:
         """Axes of the walk along which the cores keep what later tiles need: the innermost that have room."""
         room = self.core_room_bytes
         found: frozenset[str] = frozenset()
         for axis in reversed(list(self.core_frustums.tiles)):
-            with_axis = found | {axis}
-            size = sum(self._core_kept.get(kept, 0) for kept in with_axis)
             if not self._core_kept.get(axis, 0):
                 continue
+            with_axis = found | {axis}
+            size = sum(self._core_kept.get(kept, 0) for kept in with_axis)
             if self._live_in_core(with_axis) + size > room:
                 break
             found = with_axis
@@ -329,7 +331,7 @@ class TiledGroup(GroupCut):
         """The most that is live in a core at once if it keeps what is shared along these axes, that apart."""
         if not self.is_nested:
             return self._staying_bytes
-        sizes = self._volumes_in_core(kept)
+        sizes = self._all_in_parts(self.core_frustums.core_volumes(kept))
         return self.geometry.peak_of(sizes, sliced=self.is_sliced, over=self.taken_over(sizes, kept))
 
     def taken_over(self, sizes: Mapping[str, int], kept: frozenset[str] | None = None) -> dict[str, str]:
@@ -338,26 +340,17 @@ class TiledGroup(GroupCut):
         Where a core holds a result together with what waited of it in the SRAM, its box is not its operand's. `kept`:
         the axes along which the core keeps what waits; None: those that it has room for.
         """
-        found = list(self.geometry.takes_over.items())
-        if self.is_nested:
+        over: Mapping[str, str] = self.geometry.takes_over
+        if over and self.is_nested:
             within = self.core_kept_axes if kept is None else kept
             along = self.core_frustums.kept_along
-            found = [pair for pair in found if within.issuperset(along(pair[0]))]
-        return {name: source for name, source in found if sizes[name] <= sizes[source]}
-
-    def _volumes_in_core(self, kept: frozenset[str]) -> dict[str, int]:
-        """Depth-first: bytes of each tensor's box in a core, of results without what is kept there."""
-        frustums, inputs = self.core_frustums, set(self.geometry.inputs)
-        return {
-            # inputs of the group come from the SRAM as whole boxes
-            name: self._in_parts(name, frustums.core_volume(name, () if name in inputs else kept))
-            for name in self.geometry.lifetimes[0]
-        }
+            over = {name: source for name, source in over.items() if within.issuperset(along(name))}
+        return {name: source for name, source in over.items() if sizes[name] <= sizes[source]}
 
     @property
-    def core_volumes(self) -> dict[str, int]:
+    def core_volumes(self) -> Mapping[str, int]:
         """Depth-first: bytes of each tensor's box in a core, what is kept there for later core tiles apart."""
-        return self._volumes_in_core(self.core_kept_axes)
+        return self._all_in_parts(self.core_frustums.core_volumes(self.core_kept_axes))
 
     @property
     def _staying_bytes(self) -> int:
@@ -373,7 +366,7 @@ class TiledGroup(GroupCut):
         """What waits in the SRAM of the results that stay in the cores, for lack of room there."""
         return (sum(self._core_kept.values()) - self.core_kept_bytes) * self.configuration.cores
 
-    @cached_property
+    @lazy
     def core_peak_bytes(self) -> int:
         """The most that a core holds of activations; breadth-first of its largest piece and what stays beside it."""
         if self.is_nested:
@@ -384,7 +377,7 @@ class TiledGroup(GroupCut):
             return self.piece_shortfall_bytes
         return self._staying_bytes + self.core_kept_bytes
 
-    @property
+    @lazy
     def core_room_bytes(self) -> int:
         """Bytes of a core that activations may take beside the weights that lie in the same memory."""
         capacity = self.profile.nram.capacity_bytes
@@ -394,16 +387,17 @@ class TiledGroup(GroupCut):
             capacity -= max(w.passing_core_bytes for w in self.weights)
         return capacity
 
-    @cached_property
+    @lazy
     def ends_bytes(self) -> tuple[int, int]:
         """Input and output bytes of the largest SRAM tile, what waits of the inputs included (IN1, OUT)."""
-        inputs = sum(
-            self.held_bytes(self.frustums, name) + self.frustums.kept_bytes(name) for name in self.geometry.inputs
-        )
-        outputs = sum(self.frustums.largest_made(name) for name in self.geometry.outputs or (self.geometry.primary,))
-        return inputs, outputs
+        frustums, held, inputs = self.frustums, self.volumes(self.frustums), self.geometry.inputs
+        outputs = self.geometry.outputs or (self.geometry.primary,)
+        taken = sum([held[name] for name in inputs])
+        if frustums.kept:
+            taken += sum([frustums.kept_bytes(name) for name in inputs])
+        return taken, sum([frustums.largest[name] for name in outputs])
 
-    @cached_property
+    @lazy
     def tile_bytes(self) -> int:
         """The most that is live in the unit's memory at once, weights and the next tile apart."""
         if self.is_nested:
@@ -412,7 +406,7 @@ class TiledGroup(GroupCut):
             return live + self.kept_outside_cores_bytes
         return self.peak(self.frustums) + self.kept_bytes
 
-    @cached_property
+    @lazy
     def passing_unit_bytes(self) -> tuple[int, ...]:
         """Per step, what lies in the SRAM of weights on their way to the cores: of those that wait nowhere."""
         if self.is_flat or self.profile.units.weight_part_bytes is not None or self.weights_in_place:
@@ -428,19 +422,20 @@ class TiledGroup(GroupCut):
         passing = [weights for weights, home, size in pairs if home is not WeightHome.SRAM and not size]
         return line_bytes(passing, self.profile, in_place=self.weights_in_place)
 
-    @property
+    @lazy
     def is_buffered(self) -> bool:
         """True if the next tile's inputs load, and the last one's results leave, while a tile is worked on."""
         return self.configuration.double_buffered and self.walk.rounds * self.slices > 1
 
-    @property
+    @lazy
     def staging_bytes(self) -> int:
         """Bytes for the next tile's inputs (IN2)."""
         if not self.is_buffered:
             return 0
-        return sum(self.held_bytes(self.frustums, name) for name in self.geometry.inputs)
+        held = self.volumes(self.frustums)
+        return sum([held[name] for name in self.geometry.inputs])
 
-    @cached_property
+    @lazy
     def leaving(self) -> Mapping[str, int]:
         """Results whose last tile is stored from a buffer of its own while the next one is made, with its bytes.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import Any, NamedTuple
 
-from compiler.cost.array import CoreWork, ElementSizes, array_lanes, core_use, register_energy_pj
-from compiler.cost.levels import LevelBytes
+from compiler.cost.array import CoreUse, CoreWork, ElementSizes, array_lanes, core_use, register_energy_pj
+from compiler.cost.levels import NO_BYTES, LevelBytes
 from compiler.cost.model import StepTraffic, Traffic
 from compiler.cost.rates import direct_is_as_wide, mac_energy_pj, reads_are_shared
 from compiler.ops.op_facts import GraphFacts, OpFacts
+from compiler.profile.schema import Profile
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
 from compiler.tiling.halos import halos_of
 from compiler.tiling.loads import table_reads, weight_reads
@@ -39,8 +41,7 @@ class Routes:
     weights: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Moved:
+class _Moved(NamedTuple):
     """Bytes of one step between a unit's SRAM and its cores, over all tiles and units.
 
     filled: read from SRAM for the cores; broadcast: the part of it that goes to all cores of a unit at once.
@@ -63,7 +64,8 @@ def traffic_of(group: TiledGroup) -> Traffic:
     routes = routes_of(group, copied, outputs, moves)
     by_op = weight_reads(group)
     from_dram = [by_op.get(op.index, 0) for op in geometry.ops]
-    steps = tuple(_step(group, step, moves[step], routes, from_dram[step]) for step in range(len(geometry.ops)))
+    each = _Steps(group, routes)
+    steps = tuple([each.of(step, *its) for step, its in enumerate(zip(moves, from_dram, strict=True))])
     tiles, repeats = group.walk.tiles * group.slices, group.walk.rounds * group.slices
     inputs = loaded if shared else copied
     passed_on = copied - loaded if shared else 0
@@ -126,12 +128,13 @@ def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
     are_bands = configuration.spread is Spread.BANDS and configuration.placement is Placement.BANDS
     for name in group.geometry.inputs:
         constant, shares = group.frustums.factors(name)
+        followed = group.frustums.of_tensor[name].followed
         own = constant
         once = constant
         for axis, share in shares.items():
             own *= share.made_sum
             # what is the same for all tiles along an axis reaches the chip once and is passed on
-            unchanging = axis not in _followed(group, name)
+            unchanging = axis not in followed
             cached = unchanging and group.frustums.tiles[axis].mode is not HaloMode.RECOMPUTE
             in_bands = unchanging and axis == group.walk.rows and are_bands
             if by_channels and axis == "C" and group.slices == 1:
@@ -139,7 +142,7 @@ def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
                 once *= _distinct(group, name)
             else:
                 once *= 1 if cached else ceil_div(share.made_sum, group.walk.units) if in_bands else share.made_sum
-        divided = group.channels_are_free and "C" in _followed(group, name)
+        divided = group.channels_are_free and "C" in followed
         whole_output = group.geometry.channels_follow and _follows_channels(group, name)
         own *= group.configuration.units if by_channels and not (divided or whole_output) else 1
         if name in group.reduced and group.is_nested and group.parts_come_again:
@@ -151,13 +154,11 @@ def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
 def _distinct(group: TiledGroup, name: str) -> int:
     """Channels of an input over all ranges that differ: units that share out the output's read equal ones once."""
     ranges = [
-        zip(starts.tolist(), stops.tolist(), strict=True) for a, starts, stops in group.frustums.boxes[name] if a == "C"
+        zip(starts.tolist(), stops.tolist(), strict=True)
+        for axis, starts, stops in group.frustums.of_tensor[name].ranges
+        if axis == "C"
     ]
     return prod(sum(stop - start for start, stop in set(its)) for its in ranges)
-
-
-def _followed(group: TiledGroup, name: str) -> frozenset[str]:
-    return frozenset(axis for axis, _, _ in group.frustums.boxes[name] if axis is not None)
 
 
 def _follows_channels(group: TiledGroup, name: str) -> bool:
@@ -285,116 +286,137 @@ def _between_cores(group: TiledGroup, name: str) -> int:
     return group.cached_core_frustums.made_bytes(name) - group.core_frustums.made_bytes(name)
 
 
-def _step(group: TiledGroup, step: int, move: _Moved, routes: Routes, read_from_dram: int) -> StepTraffic:
-    """One op: work, ports and bytes; `read_from_dram` of its weights."""
-    profile, configuration, geometry = group.profile, group.configuration, group.geometry
-    op, weights = geometry.ops[step], group.weights[step]
-    facts, frustums = geometry.facts, group.core_frustums
-    by_bands = group.is_staged and configuration.core_spread is Spread.BANDS
-    rows = group.walk.rows
-    ox, oy = array_lanes(op, profile)
-    divide = {rows: configuration.cores} if by_bands and rows is not None else {}
-    parts = configuration.cores if by_bands else 1
-    slices = group.slices
-    element = facts.tensors[op.output].element_bytes
-    counted = frustums.positions(op)
-    positions = counted * slices
-    lanes = {"W": ox, "H": oy}
-    steps = counted if ox * oy * parts == 1 else frustums.steps(op, lanes, divide) * parts
-    sizes = element_sizes(facts, op)
-    channels = group.channels_of_core(op)
-    # slices of weights that pass are worked on one after the other, each on its own channels
-    inner = 1 if group.homes[step] is WeightHome.CORE else weights.slices
-    use = core_use(
-        op,
-        CoreWork(
+class _Steps:
+    """The ops of a group one by one: work, ports and bytes; what all of them have in common is worked out once."""
+
+    def __init__(self, group: TiledGroup, routes: Routes) -> None:
+        configuration, profile = group.configuration, group.profile
+        self.group = group
+        self.routes = routes
+        self.units = group.walk.units
+        self.active = max(1, self.units * configuration.cores)
+        self.by_channels = configuration.spread is Spread.CHANNELS
+        self.cores_by_channels = configuration.core_spread is Spread.CHANNELS
+        self.cores_by_bands = configuration.core_spread is Spread.BANDS
+        self.copies = _channel_copies(group)
+        self.turns = turns(group)
+        by_bands = group.is_staged and self.cores_by_bands
+        rows = group.walk.rows
+        self.parts = configuration.cores if by_bands else 1
+        self.divide = {rows: configuration.cores} if by_bands and rows is not None else {}
+        self.share = _share(group, by_bands)
+        self.in_turn = in_turn(group) if group.shares_sums else 1.0
+        self.unit_share = self.share / (configuration.units if self.by_channels else 1)
+        self.port = profile.nram.bytes_per_cycle
+
+    def of(self, step: int, move: _Moved, read_from_dram: int) -> StepTraffic:
+        """One op; `read_from_dram`: bytes of its weights."""
+        group, routes, units, copies = self.group, self.routes, self.units, self.copies
+        profile, configuration, geometry = group.profile, group.configuration, group.geometry
+        op, weights, home = geometry.ops[step], group.weights[step], group.homes[step]
+        channels, positions, use, registers_pj = self._use(step)
+        share = self.share * unevenness(group, op) * self.in_turn
+        brought = _brought(group, step)
+        received_weights = brought * (configuration.cores if self.cores_by_bands else 1)
+        partial = _partial_sums(group, op, positions * channels * copies)
+        received, drained = _direct(group, op) if group.is_flat else (move.received, move.drained)
+        weight_reads = use.weight_bytes * copies
+        nram_read = (use.input_bytes + use.partial_bytes) * copies + drained + partial
+        nram_written = (use.output_bytes + use.partial_bytes) * copies + received + partial
+        wram = NO_BYTES
+        if profile.wram is None:
+            nram_read, nram_written = nram_read + weight_reads, nram_written + received_weights
+        elif any(operand.constant for operand in op.operands):
+            wram = LevelBytes(read=weight_reads, written=received_weights)
+        else:
+            nram_read, wram = nram_read + weight_reads, LevelBytes(read=0, written=received_weights)
+        filling, draining = _port(self.port, received / self.active), _port(self.port, drained / self.active)
+        if profile.nram.ports == "shared":
+            filling = draining = filling + draining
+        staged = 0 if group.is_flat or (routes.weights and home is not WeightHome.SRAM) else brought
+        in_sram = staged
+        if home is WeightHome.SRAM:
+            in_sram = weights.size_bytes * (1 if _is_shared_out(group) else units)
+        passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
+        halos, halo_hops = halos_of(group, op)
+        part = _gathered_part(group, op)
+        gathered = ceil(geometry.facts.tensor_bytes(op.output) * part) if part else 0
+        others = Passed(
+            gathered=gathered if self.by_channels else 0,
+            among_cores=gathered if self.cores_by_channels else 0,
+            senders=configuration.cores if group.is_nested else 1,
+            fetched=_fetched(group, op),
+            unit_share=self.unit_share,
+            halos=halos,
+            reduced=_reduced(group, op),
+        )
+        awaited = others.gathered * (units - 1) + others.halos + others.reduced
+        exchanged = awaited + passed
+        # what units pass on is read at the one and written at the other; written weights are counted where they arrive
+        between = NO_BYTES
+        if group.is_flat:
+            nram_read, nram_written = nram_read + exchanged, nram_written + awaited
+        elif exchanged:
+            between = LevelBytes(read=exchanged, written=awaited)
+        elements = group.core_frustums.made_bytes(op.output) // geometry.facts.tensors[op.output].element_bytes
+        return StepTraffic(
+            op=op.index,
+            stage=_stage_number(group, step),
+            dataflow=use.dataflow.value,
+            compute_cycles=ceil(use.cycles * share) + copying_cycles(group, op),
+            array_cycles=ceil(use.array_cycles * share),
+            nram_read_cycles=ceil(use.read_port_cycles * share) + draining,
+            nram_write_cycles=ceil(use.write_port_cycles * share) + filling,
+            wram_cycles=ceil(use.weight_port_cycles * share),
+            sram=LevelBytes(read=0 if routes.inputs else move.filled, written=0 if routes.outputs else move.drained),
+            sram_weights=LevelBytes(read=staged, written=in_sram),
+            between_units=between,
+            broadcast_bytes=move.broadcast + (staged if self.cores_by_bands else 0),
+            nram=LevelBytes(read=nram_read, written=nram_written),
+            wram=wram,
+            registers_pj=registers_pj * copies,
+            exchanged_bytes=exchanged,
+            awaited_bytes=awaited,
+            awaited_cycles=awaited_cycles(profile, units, configuration.cores, self.turns, others),
+            filling_cycles=filling_cycles(group, step, move.filled, move.broadcast, move.drained),
+            exchanged_byte_hops=exchanged - halos + halo_hops,
+            macs=op.macs.numerator * elements // op.macs.denominator,
+            mac_energy_pj=elements * op.macs.numerator / op.macs.denominator * mac_energy_pj(op, profile),
+            vector_ops=op.vector_ops.numerator * elements // op.vector_ops.denominator,
+        )
+
+    def _use(self, step: int) -> tuple[int, int, CoreUse, float]:
+        """Channels of a core, positions, what the op costs in a core, and energy of the array's own storage."""
+        group = self.group
+        op, weights, slices = group.geometry.ops[step], group.weights[step], group.slices
+        frustums = group.core_frustums
+        steps = frustums.positions(op)
+        positions = steps * slices
+        ox, oy = array_lanes(op, group.profile)
+        if ox * oy * self.parts > 1:
+            steps = frustums.steps(op, {"W": ox, "H": oy}, self.divide) * self.parts
+        channels = group.channels_of_core(op)
+        # slices of weights that pass are worked on one after the other, each on its own channels
+        inner = 1 if group.homes[step] is WeightHome.CORE else weights.slices
+        work = CoreWork(
             steps=steps * slices * inner,
             positions=positions * inner,
             channels=ceil_div(channels, inner),
             pieces=max(1, _pieces(group, step)) * slices * inner,
-            sums=group.input_parts if op is geometry.product else 1,
-        ),
-        sizes,
-        profile,
-    )
-    copies = _channel_copies(group)
-    by_channels, cores_share = configuration.spread is Spread.CHANNELS, configuration.core_spread is Spread.CHANNELS
-    share = _share(group, by_bands) * unevenness(group, op)
-    share *= in_turn(group) if group.shares_sums else 1.0
-    brought = _brought(group, step)
-    received_weights = brought * (configuration.cores if configuration.core_spread is Spread.BANDS else 1)
-    active = max(1, group.walk.units * configuration.cores)
-    partial = _partial_sums(group, op, positions * channels * copies)
-    received, drained = _direct(group, op) if group.is_flat else (move.received, move.drained)
-    weight_reads = use.weight_bytes * copies
-    has_weights = any(operand.constant for operand in op.operands)
-    nram = LevelBytes(
-        read=(use.input_bytes + use.partial_bytes) * copies
-        + drained
-        + partial
-        + (0 if has_weights and profile.wram is not None else weight_reads),
-        written=(use.output_bytes + use.partial_bytes) * copies
-        + received
-        + partial
-        + (0 if profile.wram is not None else received_weights),
-    )
-    wram = LevelBytes()
-    if profile.wram is not None:
-        wram = LevelBytes(read=weight_reads if has_weights else 0, written=received_weights)
-    filling = _port(profile.nram.bytes_per_cycle, received / active)
-    draining = _port(profile.nram.bytes_per_cycle, drained / active)
-    if profile.nram.ports == "shared":
-        filling = draining = filling + draining
-    elements = frustums.made_bytes(op.output) // element
-    home = group.homes[step]
-    staged = 0 if group.is_flat or (routes.weights and home is not WeightHome.SRAM) else brought
-    in_sram = staged
-    if home is WeightHome.SRAM:
-        in_sram = weights.size_bytes * (1 if _is_shared_out(group) else group.walk.units)
-    halos, halo_hops = halos_of(group, op)
-    passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
-    gathered = ceil(facts.tensor_bytes(op.output) * _gathered_part(group, op))
-    others = Passed(
-        gathered=gathered if by_channels else 0,
-        among_cores=gathered if cores_share else 0,
-        senders=configuration.cores if group.is_nested else 1,
-        fetched=_fetched(group, op),
-        unit_share=_share(group, by_bands) / (configuration.units if by_channels else 1),
-        halos=halos,
-        reduced=_reduced(group, op),
-    )
-    awaited = others.gathered * (group.walk.units - 1) + others.halos + others.reduced
-    exchanged = awaited + passed
-    # what units pass on is read at the one and written at the other; written weights are counted where they arrive
-    between = LevelBytes(read=exchanged, written=exchanged - passed)
-    if group.is_flat:
-        nram, between = nram + between, LevelBytes()
-    macs = op.macs.numerator * elements // op.macs.denominator
-    return StepTraffic(
-        op=op.index,
-        stage=_stage_number(group, step),
-        dataflow=use.dataflow.value,
-        compute_cycles=ceil(use.cycles * share) + copying_cycles(group, op),
-        array_cycles=ceil(use.array_cycles * share),
-        nram_read_cycles=ceil(use.read_port_cycles * share) + draining,
-        nram_write_cycles=ceil(use.write_port_cycles * share) + filling,
-        wram_cycles=ceil(use.weight_port_cycles * share),
-        sram=LevelBytes(read=0 if routes.inputs else move.filled, written=0 if routes.outputs else move.drained),
-        sram_weights=LevelBytes(read=staged, written=in_sram),
-        between_units=between,
-        broadcast_bytes=move.broadcast + (staged if configuration.core_spread is Spread.BANDS else 0),
-        nram=nram,
-        wram=wram,
-        registers_pj=register_energy_pj(use, profile) * copies,
-        exchanged_bytes=exchanged,
-        awaited_bytes=awaited,
-        awaited_cycles=awaited_cycles(profile, group.walk.units, configuration.cores, turns(group), others),
-        filling_cycles=filling_cycles(group, step, move.filled, move.broadcast, move.drained),
-        exchanged_byte_hops=exchanged - halos + halo_hops,
-        macs=macs,
-        mac_energy_pj=elements * op.macs.numerator / op.macs.denominator * mac_energy_pj(op, profile),
-        vector_ops=op.vector_ops.numerator * elements // op.vector_ops.denominator,
-    )
+            sums=group.input_parts if op is group.geometry.product else 1,
+        )
+        return channels, positions, *_used(group.geometry, op, work, group.profile)
+
+
+def _used(geometry: GroupGeometry, op: OpFacts, work: CoreWork, profile: Profile) -> tuple[CoreUse, float]:
+    """What the op costs in a core, and the energy of the array's storage; the same in all groups."""
+    known = geometry.projections.known
+    key = ("use", geometry.facts.numbers[op.index], work)
+    found: Any = known.get(key)
+    if found is None or found[0] is not profile:
+        use = core_use(op, work, element_sizes(geometry.facts, op), profile)
+        found = known[key] = (profile, use, register_energy_pj(use, profile))
+    return found[1], found[2]
 
 
 def element_sizes(facts: GraphFacts, op: OpFacts) -> ElementSizes:

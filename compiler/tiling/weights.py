@@ -8,7 +8,6 @@ from fractions import Fraction
 from math import ceil
 from typing import Final
 
-from compiler.address.unit import largest_table_bytes
 from compiler.cost.array import array_of, array_passes
 from compiler.cost.rates import (
     dram_port_bytes_per_cycle,
@@ -16,6 +15,7 @@ from compiler.cost.rates import (
     engine_startup_cycles,
     reads_are_shared,
 )
+from compiler.lazy import lazy
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.frustum import Frustums
@@ -27,7 +27,7 @@ from compiler.units import ceil_div
 LARGEST_ELEMENT_BYTES: Final = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StepWeights:
     """One op's weights under a tiling: in DRAM, as one unit needs them, as one core holds them, and its slices.
 
@@ -50,12 +50,12 @@ class StepWeights:
     slice_buffers: int = 2
     in_one_buffer: StepWeights | None = None
 
-    @property
+    @lazy
     def staged_core_bytes(self) -> int:
         """One slice of them, where they pass in slices; beside the op's address tables."""
         return self.slice_bytes + self.table_bytes
 
-    @property
+    @lazy
     def passing_core_bytes(self) -> int:
         """What a core holds of them at once while they pass: with two buffers a slice that is used and one that comes.
 
@@ -71,7 +71,7 @@ def most_table_bytes(geometry: GroupGeometry, profile: Profile, configuration: C
     kept; breadth-first pieces have one.
     """
     nested = profile.units.are_cores or configuration.order is Order.DEPTH_FIRST
-    return table_bytes(geometry, profile, [1 + len(configuration.halo) * nested] * len(geometry.ops))
+    return table_bytes(geometry, profile, (1 + len(configuration.halo) * nested,) * len(geometry.ops))
 
 
 def buffers_read(op: OpFacts, frustums: Frustums | None, whole: Collection[str]) -> int:
@@ -83,19 +83,17 @@ def buffers_read(op: OpFacts, frustums: Frustums | None, whole: Collection[str])
     return 1 if frustums is None or not name or name in whole else 1 + len(frustums.kept_along(name))
 
 
-def table_bytes(geometry: GroupGeometry, profile: Profile, buffers: Sequence[int]) -> tuple[int, ...]:
+def table_bytes(geometry: GroupGeometry, profile: Profile, buffers: tuple[int, ...]) -> tuple[int, ...]:
     """Per op the bytes of address tables for so many kinds of buffers that it reads; 0 if it has no window."""
     if profile.addressing != "tables":
         return (0,) * len(geometry.ops)
-    tensors, known = geometry.facts.tensors, geometry.projections.known
-    found = []
-    for op, count in zip(geometry.ops, buffers, strict=True):
-        size = known.get(("table", op.index))
-        if not isinstance(size, int):
-            size = 0 if op.window is None else largest_table_bytes(op.window, tensors[op.output].shape)
-            known["table", op.index] = size
-        found.append(align(count * size))
-    return tuple(found)
+    key = ("tables", buffers)
+    found: tuple[int, ...] | None = geometry.worked_out.get(key)
+    if found is None:
+        sizes = geometry.table_bytes
+        found = tuple(align(count * size) for count, size in zip(buffers, sizes, strict=True))
+        geometry.worked_out[key] = found
+    return found
 
 
 def align(size_bytes: int) -> int:
@@ -109,7 +107,7 @@ def step_weights(
     configuration: Configuration,
     slices: int,
     input_parts: int,
-    tables: Sequence[int],
+    tables: tuple[int, ...],
 ) -> tuple[StepWeights, ...]:
     """Per op its weights, compressed as the profile says for what lies on the chip.
 
@@ -119,6 +117,20 @@ def step_weights(
     units = (configuration.units if configuration.spread is Spread.CHANNELS else 1) * slices
     cores = units * (configuration.cores if configuration.core_spread is Spread.CHANNELS else 1)
     room = None if configuration.order is Order.DEPTH_FIRST else weight_slice_bytes(profile)
+    of_group = (
+        "weights",
+        units,
+        cores,
+        input_parts,
+        room,
+        profile.weights.compression,
+        tables,
+        slices > 1,
+        configuration.input_slices > 1,
+    )
+    of_all: tuple[StepWeights, ...] | None = geometry.worked_out.get(of_group)
+    if of_all is not None:
+        return of_all
     found, known = [], geometry.projections.known
     for op, beside in zip(geometry.ops, tables, strict=True):
         depth = input_parts if op is geometry.product else 1
@@ -134,7 +146,8 @@ def step_weights(
                 )
             known[key] = weights
         found.append(weights)
-    return tuple(found)
+    of_all = geometry.worked_out[of_group] = tuple(found)
+    return of_all
 
 
 def _step_weights(

@@ -1,7 +1,7 @@
 """Run the benchmarks: `python -m tests.bench [NAME ...]`; without names all of them.
 
 A name may be followed by tables of that benchmark, where these can be chosen: `search n2 n3`. `plans` runs only
-where it is given a file.
+where it is given a file, `chosen` only where it is named, for the plans that are named.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.bench import (
     allocation,
     buckets,
+    chosen,
     estimates,
     exported,
     first_answer,
@@ -20,6 +21,7 @@ from tests.bench import (
     loops,
     partition,
     plan_first,
+    planning,
     plans,
     prices,
     programs,
@@ -34,6 +36,7 @@ from tests.bench import (
     tail_modes,
     timelines,
     timing,
+    values,
 )
 
 BENCHMARKS = {
@@ -63,6 +66,8 @@ BENCHMARKS = {
     "tail-modes": tail_modes.run,
     "large-ops": large_ops.run,
     "first-answer": first_answer.run,
+    "planning": planning.run,
+    "values": values.run,
 }
 
 
@@ -74,14 +79,23 @@ def main(names: list[str]) -> int:
     if names and names[0] == "first-answer" and len(names) == 2:
         first_answer.run(Path(names[1]))
         return 0
+    if len(names) > 1 and names[0] == "values" and all("/" in name for name in names[1:]):
+        values.run(tuple(names[1:]))
+        return 0
     if len(names) > 1 and names[0] == "plans":
         plans.run(*names[1:])
+        return 0
+    if len(names) > 1 and names[0] == "planning":
+        planning.run(*names[1:])
         return 0
     if names and names[0] == "estimates" and all(name in estimates.CHIPS for name in names[1:]):
         estimates.run(tuple(names[1:]))
         return 0
     if names and names[0] == "recurrence" and all(name in recurrence.TABLES for name in names[1:]):
         recurrence.run(tuple(names[1:]) or recurrence.TABLES)
+        return 0
+    if names and names[0] == "chosen":
+        chosen.run(*names[1:])
         return 0
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:

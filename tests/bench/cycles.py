@@ -19,7 +19,6 @@ from typing import Any, Final
 from compiler.errors import LimitError
 from compiler.program.loops.time import time_of
 from compiler.program.steps.segment import SegmentSteps
-from compiler.program.timing.ticks import TICKS_PER_CYCLE
 from tests.bench.planned import CHIPS, segments
 from tests.models import LIGHT_NAMES
 
@@ -43,7 +42,7 @@ def measured(name: str, chip: str) -> Measured:
     for segment in segments(name, chip):
         time = _simulated(segment)
         cycles += time.cycles
-        groups |= {group: ticks / TICKS_PER_CYCLE for group, ticks in time.alone().items()}
+        groups |= {group: part.cycles for group, part in time.parts().items()}
         plans |= {its.name: f"{its.ops} {its.tiling}" for its in segment[3]}
     return Measured(cycles=cycles, groups=groups, plans=plans)
 

@@ -51,6 +51,7 @@ PHASES = [
     "partition",
     "fuse",
     "map",
+    "choose",
     "program",
     "check values",
     "describe",
@@ -506,5 +507,5 @@ def test_the_plan_is_told_before_its_programs_are_made_and_differs_by_what_they_
     assert not final.provisional
     assert early.totals.simulated_latency_s is None
     assert final.totals.simulated_latency_s is not None
-    segments = [replace(segment, program_bytes=None) for segment in final.segments]
+    segments = [replace(segment, program_bytes=None, simulated=None) for segment in final.segments]
     assert replace(final, provisional=True, totals=early.totals, segments=tuple(segments)) == early

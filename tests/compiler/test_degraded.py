@@ -133,10 +133,10 @@ def test_a_program_that_cannot_be_run_is_planned_otherwise_also_where_every_op_i
     """Which group is at fault the failure does not say: groups of several ops are suspected first, then all."""
     proper = value_check.check_values
 
-    def checked(executable: Any, *rest: Any) -> Any:
+    def checked(executable: Any, *rest: Any, **named: Any) -> Any:
         if any(isinstance(part, ChipSegment) for part in executable.segments):
             raise ValueError("broken on purpose")
-        return proper(executable, *rest)
+        return proper(executable, *rest, **named)
 
     monkeypatch.setattr(value_check, "check_values", checked)
     plan = compiled(fusion="none").plan

@@ -48,7 +48,7 @@ def _exported(file: str, profile: str, fusion: str) -> Compilation:
     )
 
 
-@pytest.mark.matrix(first=0, rest=10)
+@pytest.mark.matrix(first=0, rest=6)
 @pytest.mark.parametrize(("file", "profile", "fusion"), _cases(sorted(EXPORTED), _is_large))
 def test_an_exported_network_runs_with_the_values_of_onnx_runtime(file: str, profile: str, fusion: str) -> None:
     model = EXPORTED[file]

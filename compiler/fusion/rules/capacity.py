@@ -14,9 +14,8 @@ from compiler.tiling.figures import Check, Figure, Figures, Truth
 
 def fuse_11(figures: Figures, limit: float) -> Check:
     """FUSE-11: partial-map mode: (bytes read with halos and re-reads − without) / without, in per cent."""
-    extra = np.asarray(figures.loaded) - figures.needed
-    percent = 100.0 * np.maximum(extra, 0) / max(1, figures.needed)
-    holds = figures.whole_map | (percent <= limit)
+    percent = 100.0 * np.maximum(figures.loaded - figures.needed, 0) / max(1, figures.needed)
+    holds = np.logical_or(figures.whole_map, percent <= limit)
     return Check(rule="FUSE-11", holds=_truth(holds), actual=_plain(percent), limit=limit)
 
 
@@ -29,13 +28,13 @@ def fuse_12(figures: Figures) -> Check:
 def fuse_13(figures: Figures) -> Check:
     """FUSE-13: whole-map mode: W_i + IN1 + IN2 ≤ S for every step i."""
     actual = figures.step_weights.max(axis=0, initial=0) + figures.inputs + figures.staging
-    return _check("FUSE-13", actual, figures.capacity, unless=~np.asarray(figures.whole_map))
+    return _check("FUSE-13", actual, figures.capacity, only_if=figures.whole_map)
 
 
 def fuse_14(figures: Figures) -> Check:
     """FUSE-14: whole-map mode: SubIN_i + W_i + IN2 ≤ S for every step i."""
     actual = (figures.step_inputs + figures.step_weights).max(axis=0, initial=0) + figures.staging
-    return _check("FUSE-14", actual, figures.capacity, unless=~np.asarray(figures.whole_map))
+    return _check("FUSE-14", actual, figures.capacity, only_if=figures.whole_map)
 
 
 def fuse_15(figures: Figures) -> Check:
@@ -43,18 +42,18 @@ def fuse_15(figures: Figures) -> Check:
     steps = figures.step_outputs.copy()
     steps[:-1] += figures.step_weights[1:]
     actual = steps.max(axis=0, initial=0) + figures.staging
-    return _check("FUSE-15", actual, figures.capacity, unless=~np.asarray(figures.whole_map))
+    return _check("FUSE-15", actual, figures.capacity, only_if=figures.whole_map)
 
 
 def fuse_16(figures: Figures) -> Check:
     """FUSE-16: whole-map mode: W_i + W_(i+1) ≤ WRAM, so that the next weights load while these compute."""
     pairs = figures.core_weights[:-1] + figures.core_weights[1:]
-    return _check("FUSE-16", pairs.max(axis=0, initial=0), figures.weight_memory, unless=~np.asarray(figures.whole_map))
+    return _check("FUSE-16", pairs.max(axis=0, initial=0), figures.weight_memory, only_if=figures.whole_map)
 
 
 def fuse_18(figures: Figures, limit: float) -> Check:
     """FUSE-18: whole-map mode: feature maps in one SRAM tile ≤ limit."""
-    return _check("FUSE-18", figures.images, limit, unless=~np.asarray(figures.whole_map))
+    return _check("FUSE-18", figures.images, limit, only_if=figures.whole_map)
 
 
 def added(figures: Figures, rule: LinearRule) -> Check:
@@ -77,8 +76,8 @@ def _value(figures: Figures, side: Sum) -> np.ndarray:
     return total
 
 
-def _check(rule: str, actual: Figure, limit: Figure, *, unless: object = False) -> Check:
-    holds = np.asarray(unless) | (np.asarray(actual) <= np.asarray(limit))
+def _check(rule: str, actual: Figure, limit: Figure, *, only_if: Truth = True) -> Check:
+    holds = np.logical_or(np.logical_not(only_if), actual <= limit)
     return Check(rule=rule, holds=_truth(holds), actual=_plain(actual), limit=_plain(limit))
 
 
@@ -87,5 +86,7 @@ def _truth(value: np.ndarray) -> Truth:
 
 
 def _plain(value: object) -> Figure:
+    if isinstance(value, int | float):
+        return value
     array = np.asarray(value)
     return array if array.ndim else array.item()

@@ -95,13 +95,12 @@ class ProgramTime:
         lengths = np.diff(np.maximum.accumulate(self.group_ends[:-1]), prepend=0)
         return dict(zip(self.program.group_names, lengths.tolist(), strict=True))
 
-    def alone(self) -> dict[str, int]:
-        """Ticks that each group of the plan takes by itself, on an otherwise idle chip: what its price estimates."""
+    def parts(self) -> dict[str, ProgramTime]:
+        """Each group of the plan by itself, on an otherwise idle chip: what its price estimates."""
         groups = self.program.group_numbers
-        names = self.program.group_names
         return {
-            name: time_under(self.program, self.demands, chosen=groups == number).ticks
-            for number, name in enumerate(names)
+            name: time_under(self.program, self.demands, chosen=groups == number)
+            for number, name in enumerate(self.program.group_names)
         }
 
     def moved(self) -> Moved:

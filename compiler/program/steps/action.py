@@ -22,7 +22,12 @@ class Bound(NamedTuple):
     strides: Numbers
 
 
-class Copy(NamedTuple):
+# Keys are asked for with every command, and are large: whoever makes them makes equal ones once, so that one is equal
+# to itself alone.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
     """What a transfer has at all tiles; its numbers are source and target address."""
 
     opcode: int
@@ -34,7 +39,8 @@ class Copy(NamedTuple):
     runs: tuple[int, Numbers, Numbers, Numbers]
 
 
-class Call(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
     """What a call has at all tiles; its numbers are where its entry's box starts, then address and starts by binding.
 
     `rest`: the entry's range of the summed axis, and whether it begins and ends sums. `scale`: how many times as large
@@ -146,3 +152,6 @@ class Steps(Protocol):
 
     def at(self, step: int, iteration: int) -> Sequence[Action]:
         """What a step does in an iteration."""
+
+    def forget(self) -> None:
+        """Drop what was kept to answer quickly, but for the answers."""

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from compiler.program.iteration import PERIOD_MAX
-from compiler.program.steps.action import Action, Call, Copy, Inner, Numbers, Space, Steps
+from compiler.program.steps.action import Inner, Numbers, Space, Steps
 from compiler.program.steps.axis_runs import Columns, Run, runs_of
 
 
@@ -32,6 +32,14 @@ class Product(NamedTuple):
     tiles: int
 
 
+class _Loops(NamedTuple):
+    """A product of runs of tiles, the tile that goes through its inner loops most often, and how often it does."""
+
+    outer: tuple[Run, ...]
+    first: Numbers
+    inside: Sequence[Inner]
+
+
 _NOTHING: Final = Cell((), ())
 
 
@@ -42,25 +50,24 @@ class Cells:
         """`equal`: those of a group that does the same at other addresses, whose runs are these steps' too."""
         self.steps, self._equal = steps, equal
         self._known: dict[tuple[int, int], dict[int, Cell]] = {}
-        self._keys: dict[Copy | Call, Copy | Call] = {}
         self._flat: dict[tuple[Space, tuple[tuple[Run, ...], ...]], list[Product]] = {}
+        self._loops: dict[tuple[int, Space, tuple[tuple[Run, ...], ...]], list[_Loops]] = {}
         self._products: dict[tuple[int, int], list[Product]] = {}
 
     def at(self, step: int, unit: int, iteration: int) -> Cell:
         """What a step does in an iteration on the engines of a unit."""
         found = self._known.get((step, iteration))
         if found is None:
-            by_unit: dict[int, list[tuple[int, Action]]] = defaultdict(list)
-            for place, action in enumerate(self.steps.at(step, iteration)):
-                by_unit[self.steps.unit_of(action.key.queue)].append((place, action))
-            # equal keys are one object, so that comparing them is quick
-            same = self._keys.setdefault
+            keys: dict[int, list[Any]] = defaultdict(list)
+            numbers: dict[int, list[Numbers]] = defaultdict(list)
+            unit_of = self.steps.unit_of
+            for place, (key, its) in enumerate(self.steps.at(step, iteration)):
+                mine = unit_of(key.queue)
+                keys[mine].append((place, key))
+                numbers[mine].append(its)
             found = self._known[step, iteration] = {
-                number: Cell(
-                    tuple([(place, same(action.key, action.key)) for place, action in its]),
-                    tuple(chain.from_iterable([action.numbers for _, action in its])),
-                )
-                for number, its in by_unit.items()
+                number: Cell(tuple(its_keys), tuple(chain.from_iterable(numbers[number])))
+                for number, its_keys in keys.items()
             }
         return found.get(unit, _NOTHING)
 
@@ -79,18 +86,22 @@ class Cells:
 
     def _new_products(self, step: int, unit: int) -> list[Product]:
         tiles, found = self.steps.spaces(step)[unit], []
-        axes = self.steps.runs(unit)
+        axes = tuple(map(tuple, self.steps.runs(unit)))
         if not self.steps.inner(step, unit, tuple([runs[0].first for runs in axes])):
             # without loops inside a tile nothing has to be asked, and units with the same runs share them
-            key = tiles, tuple(map(tuple, axes))
-            flat = self._flat.get(key)
+            flat = self._flat.get((tiles, axes))
             if flat is None:
-                flat = self._flat[key] = [Product(tiles, outer, len(outer)) for outer in product(*axes)]
+                flat = self._flat[tiles, axes] = [Product(tiles, outer, len(outer)) for outer in product(*axes)]
             return flat
-        for outer in product(*axes):
-            first, inside = self._most(step, unit, outer)
-            if any(inner.times == 0 for inner in inside):
-                continue
+        loops = self._loops.get((step, tiles, axes))
+        if loops is None:
+            loops = self._loops[step, tiles, axes] = [
+                _Loops(outer, first, inside)
+                for outer in product(*axes)
+                for first, inside in [self._most(step, unit, outer)]
+                if all(inner.times for inner in inside)
+            ]
+        for outer, first, inside in loops:
             counts, strides, runs = list(tiles.counts), list(tiles.strides), [[run] for run in outer]
             for inner in inside:
                 begin = tiles.iteration(first)

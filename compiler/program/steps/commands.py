@@ -66,14 +66,17 @@ class Kinds:
 
     def of(self, its: Iterable[tuple[Copy | Call, Numbers]]) -> Ints:
         """The kind of each of these."""
-        numbers, first, found = self._numbers, self.first, []
+        numbers, first, keys = self._numbers, self.first, list[Copy | Call]()
         for key, values in its:
-            kind = numbers.get(key)
-            if kind is None:
-                kind = numbers[key] = len(first)
+            if key not in numbers:
+                numbers[key] = len(first)
                 first.append((key, values))
-            found.append(kind)
-        return np.array(found, dtype=np.int64)
+            keys.append(key)
+        return np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
+
+    def queues(self, kinds: Ints) -> Ints:
+        """The engines of commands of these kinds."""
+        return np.array([key.queue for key, _ in self.first], dtype=np.int64)[kinds]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,21 +106,26 @@ def slots_of(kinds: Ints, ranks: Ints) -> Ints:
 
 def commands_of(steps: Steps, kinds: Kinds, places: Iterable[tuple[int, int]]) -> Commands:
     """The commands of these iterations and steps."""
+    return _commands(kinds, ((place, steps.at(place[1], place[0])) for place in places))
+
+
+def _commands(kinds: Kinds, asked: Iterable[tuple[tuple[int, int], Sequence[Action]]]) -> Commands:
+    """The commands of iterations and steps with what is done there."""
     actions: list[Action] = []
     sizes, numbers = [], []
-    for place in places:
-        iteration, step = place
-        its = steps.at(step, iteration)
-        actions += its
-        sizes.append(len(its))
-        numbers.append(place)
+    for place, its in asked:
+        if its:
+            actions += its
+            sizes.append(len(its))
+            numbers.append(place)
     iterations, its_steps = np.repeat(np.array(numbers, dtype=np.int64).reshape(-1, 2), sizes, axis=0).T.copy()
-    queues = np.fromiter((action.key.queue for action in actions), dtype=np.int64, count=len(actions))
+    its_kinds = kinds.of(actions)
+    queues = kinds.queues(its_kinds)
     parts = np.repeat(np.arange(len(sizes)), sizes)
     ranks = ranks_of(parts * (int(queues.max(initial=0)) + 1) + queues)
     return Commands(
         actions=actions,
-        kinds=kinds.of((action.key, action.numbers) for action in actions),
+        kinds=its_kinds,
         steps=its_steps,
         queues=queues,
         iterations=iterations,
@@ -130,17 +138,16 @@ def first_iterations(steps: Steps, kinds: Kinds, commands_min: int, iterations_m
 
     They end with the first iteration after which there have been at least so many commands and iterations.
     """
-    places: list[tuple[int, int]] = []
+    asked: list[tuple[tuple[int, int], Sequence[Action]]] = []
     count, iteration = 0, -1
     while iteration < steps.iterations and (iteration < iterations_min or count < commands_min):
         for step, is_once in enumerate(steps.once):
             if is_once == (iteration < 0):
-                found = len(steps.at(step, iteration))
-                if found:
-                    places.append((iteration, step))
-                    count += found
+                found = steps.at(step, iteration)
+                asked.append(((iteration, step), found))
+                count += len(found)
         iteration += 1
-    return commands_of(steps, kinds, places), iteration == steps.iterations
+    return _commands(kinds, asked), iteration == steps.iterations
 
 
 def ranks_of(keys: Ints) -> Ints:

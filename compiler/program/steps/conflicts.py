@@ -318,7 +318,9 @@ def atoms_of(runs: Ints, starts: Ints, lengths: Ints, size: int) -> tuple[Ints, 
     words, sums = _intervals(runs, starts, lengths, marks, size)
     _, first = np.unique(sums, return_index=True)
     # a word of each atom tells whether it belongs to a box
-    return *_contained(runs, starts, lengths, np.sort(words[first])), len(first)
+    marked = np.zeros(size + 1, dtype=np.int64)
+    marked[words[first] + 1] = 1
+    return *_contained(runs, starts, lengths, np.cumsum(marked)), len(first)
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -351,22 +353,23 @@ def _intervals(runs: Any, starts: Any, lengths: Any, marks: Any, size: int) -> A
 
 
 @compiled("Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1])")
-def _contained(runs: Any, starts: Any, lengths: Any, words: Any) -> Any:
-    """Which of some words, which ascend, each box has: where each box's begin in the list, and the list."""
-    boxes = len(lengths)
-    offsets, found, filled = np.zeros(boxes + 1, dtype=np.int64), np.empty(len(words), dtype=np.int64), np.int64(0)
-    seen_by = np.full(len(words), _NOBODY, dtype=np.int64)
+def _contained(runs: Any, starts: Any, lengths: Any, before: Any) -> Any:
+    """Which of some words each box has: where each box's begin in the list, and the list of their numbers.
+
+    `before`: by word of the memory how many of them lie before it.
+    """
+    boxes, count = len(lengths), before[-1]
+    offsets, found, filled = np.zeros(boxes + 1, dtype=np.int64), np.empty(count, dtype=np.int64), np.int64(0)
+    seen_by = np.full(count, _NOBODY, dtype=np.int64)
     for box in range(boxes):
         for r in range(runs[box], runs[box + 1]):
-            number = np.searchsorted(words, starts[r])
-            while number < len(words) and words[number] < starts[r] + lengths[box]:
+            for number in range(before[starts[r]], before[starts[r] + lengths[box]]):
                 if seen_by[number] != box:
                     seen_by[number] = box
                     if filled == len(found):
                         found = _grown(found, filled + 1)
                     found[filled] = number
                     filled += 1
-                number += 1
         offsets[box + 1] = filled
     return offsets, found[:filled].copy()
 

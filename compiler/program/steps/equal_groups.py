@@ -7,6 +7,7 @@ are counted from their tensor's region, the numbers of parameter tables, and tho
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,8 +15,8 @@ from functools import cached_property
 from typing import Final
 
 from compiler.program.context import Context
-from compiler.program.program import Role
-from compiler.program.steps.action import Action, Call, Copy, Inner, Numbers, Space, Steps
+from compiler.program.program import ADDRESSES, Role
+from compiler.program.steps.action import Action, Bound, Call, Copy, Inner, Numbers, Space, Steps
 from compiler.program.steps.axis_runs import Run
 from compiler.program.steps.cells import Cells
 from compiler.program.steps.group_steps import GroupSteps
@@ -57,6 +58,9 @@ class SegmentGroup:
     original: SegmentGroup | None = None
     _order: Ints | None = None
     _phases: Phases | None = None
+    _statements: list[Statement] | None = None
+    # of statements that were not found to the end: there are more than so many
+    _more_than: int = -1
 
     @property
     def order(self) -> Ints | None:
@@ -81,14 +85,37 @@ class SegmentGroup:
         """What its steps do; products of runs are those of the original."""
         return Cells(self.steps, None if self.original is None else self.original.cells)
 
-    @cached_property
+    @property
     def statements(self) -> list[Statement]:
-        """Its statements: those of the original, moved, or found."""
+        """All its statements."""
+        found = self.statements_up_to(sys.maxsize, [0] * len(self.steps.once))
+        assert found is not None
+        return found
+
+    def statements_up_to(self, most: int, behind: Sequence[int]) -> list[Statement] | None:
+        """Its statements: those of the original, moved, or found; None if there are more than `most`.
+
+        `behind`: by step how many statements the steps behind it have at least.
+        """
+        if self._statements is None and most > self._more_than:
+            self._statements = self._new_statements(most, behind)
+            if self._statements is None:
+                self._more_than = most
+        found = self._statements
+        return found if found is not None and len(found) <= most else None
+
+    def _new_statements(self, most: int, behind: Sequence[int]) -> list[Statement] | None:
         if isinstance(self.steps, MovedSteps) and self.original is not None:
-            moved = self.steps.moved(self.original.statements)
-            if moved is not None:
+            theirs = self.original.statements_up_to(most, behind)
+            moved = None if theirs is None else self.steps.moved(theirs)
+            if theirs is None or moved is not None:
                 return moved
-        return statements_of(self.cells)
+        found = list[Statement]()
+        for its in statements_of(self.cells):
+            found.append(its)
+            if len(found) + behind[its.step] > most:
+                return None
+        return found
 
 
 class EqualGroups:
@@ -112,6 +139,10 @@ class EqualGroups:
         if not setting.context.residents:
             self._known[self._key(setting, tiling, resident_bytes)] = found
         return found
+
+    def forget(self, group: SegmentGroup) -> None:
+        """Nothing is like this group any more: what is known of it takes memory."""
+        self._known = {key: its for key, its in self._known.items() if its is not group}
 
     def _key(self, setting: Setting, tiling: Tiling, resident_bytes: int) -> tuple[object, ...]:
         return resident_bytes, content_of(setting.context, setting.ops, setting.names, tiling)
@@ -162,6 +193,10 @@ class MovedSteps:
             found = self._known[step, iteration] = [self._action(its) for its in self.original.at(step, iteration)]
         return found
 
+    def forget(self) -> None:
+        """Drop what the original keeps to answer quickly."""
+        self.original.forget()
+
     def moved(self, statements: Sequence[Statement]) -> list[Statement] | None:
         """Statements of the original as this group's; None if one goes from tensor to tensor, which may move apart."""
         regions: set[int] = set()
@@ -199,13 +234,23 @@ class MovedSteps:
         if found is None:
             step = key.step - self.theirs.first_step + self.mine.first_step
             if isinstance(key, Copy):
-                found = key._replace(step=step)
+                found = replace(key, step=step)
             else:
                 table = self.theirs.context.tables[key.table]
                 op = self.mine.ops[self.theirs.ops.index(table.op)]
-                found = key._replace(step=step, table=self.mine.context.table(op, table))
+                bound = tuple([self._bound(its) for its in key.bound])
+                found = replace(key, step=step, table=self.mine.context.table(op, table), bound=bound)
             self._keys[key] = found
         return found
+
+    def _bound(self, bound: Bound) -> Bound:
+        """What a call has bound, with this program's number of an address table."""
+        number = ADDRESSES - bound.operand
+        if number < 0:
+            return bound
+        context = self.mine.context
+        name = context.address_table(self.theirs.context.window_read(number))
+        return bound._replace(operand=ADDRESSES - context.address_tables[name])
 
     def _numbers(self, key: Copy | Call, numbers: Numbers) -> Numbers:
         moving = _in_dram(key)
@@ -239,7 +284,7 @@ class MovedSteps:
         region = theirs.region_list[number]
         if region.role is Role.ADDRESSES:
             # address tables are of the read, whoever reads
-            name = region.name if theirs is mine else mine.address_table(theirs.window_read(region.name))
+            name = mine.address_table(theirs.window_read(theirs.address_tables[region.name]))
         else:
             name = self.mine.names[self.theirs.names.index(region.name)]
         return mine.region(name).address - region.address

@@ -71,6 +71,7 @@ class GroupSteps:
         self._spaces: dict[int, Mapping[int, Space]] = {}
         self._unit_of: dict[int, int] = {}
         self._times: dict[tuple[Loop, At], int] = {}
+        self._inner: dict[tuple[tuple[Loop, ...], int], Sequence[int]] = {}
         # the most that a loop is gone through in any round, as far as rounds differ
         self._most: dict[Loop, int] = {}
         body = (*self.lowering.brings, *self.lowering.body)
@@ -80,6 +81,7 @@ class GroupSteps:
         self._placed: list[_Placed] = []
         self._width = self._place(body, (), (), 0)
         self.iterations = len(self._rounds) * self._width
+        self._moments = [self._moments_of(placed) for placed in self._placed]
         self.once = [self._is_once(step) for step in range(len(self._placed))]
 
     def _work_without_tiles(self) -> bool:
@@ -138,6 +140,14 @@ class GroupSteps:
             at += times * width - 1
             times_before = times
         return at - offset + 1
+
+    def _moments_of(self, placed: _Placed) -> frozenset[int]:
+        """The iterations of a round in which a step may be done."""
+        times = [range(self._most.get(loop, 1)) for loop in placed.loops]
+        return frozenset(
+            placed.offset + sum(number * stride for number, stride in zip(numbers, placed.strides, strict=True))
+            for numbers in product(*times)
+        )
 
     def _width_of(self, body: Sequence[Step | Loop]) -> int:
         inner = [entry for entry in body if isinstance(entry, Loop)]
@@ -207,12 +217,22 @@ class GroupSteps:
         if not placed.loops:
             return []
         round_number = tiles.base + sum(c * s for c, s in zip(counters, tiles.strides, strict=True))
-        ways: list[At] = [(round_number,)]
-        found = []
-        for loop, stride in zip(placed.loops, placed.strides, strict=True):
-            counts = [self._times_of(loop, at) for at in ways]
-            found.append(Inner(max(counts, default=0), stride))
-            ways = [(*at, number) for at, count in zip(ways, counts, strict=True) for number in range(count)]
+        return [
+            Inner(times, stride)
+            for times, stride in zip(self._times_in(placed.loops, round_number), placed.strides, strict=True)
+        ]
+
+    def _times_in(self, loops: tuple[Loop, ...], round_number: int) -> Sequence[int]:
+        """How often loops inside one another are gone through in a round, each as in any time of those around it."""
+        found = self._inner.get((loops, round_number))
+        if found is None:
+            ways: list[At] = [(round_number,)]
+            found = []
+            for loop in loops:
+                counts = [self._times_of(loop, at) for at in ways]
+                found.append(max(counts, default=0))
+                ways = [(*at, number) for at, count in zip(ways, counts, strict=True) for number in range(count)]
+            self._inner[loops, round_number] = found
         return found
 
     def _times_of(self, loop: Loop, at: At) -> int:
@@ -237,7 +257,7 @@ class GroupSteps:
     def at(self, step: int, iteration: int) -> Sequence[Action]:
         """What a step does in an iteration."""
         placed = self._placed[step]
-        if placed.step.emit is None:
+        if placed.step.emit is None or (iteration >= 0 and iteration % self._width not in self._moments[step]):
             return ()
         key = step, iteration
         found = self._known.get(key)
@@ -245,6 +265,10 @@ class GroupSteps:
             at = (0,) if iteration < 0 else self._at(placed, iteration)
             found = self._known[key] = [] if at is None else self._emitted(step, at)
         return found
+
+    def forget(self) -> None:
+        """Drop what the lowering keeps of rounds, to answer quickly."""
+        self.lowering.forget()
 
     def _at(self, placed: _Placed, iteration: int) -> At | None:
         """The counters of a step in an iteration; None where it is not done."""
@@ -353,6 +377,7 @@ def recorder_of(context: Context) -> Recorder:
         output = context.graph.tensors[context.graph.ops[context.tables[table].op].output].dtype
         return max(1, element_bytes("float32") // element_bytes(output))
 
+    @cache
     def entry(table: int, number: int) -> tuple[Numbers, Numbers, Numbers, int]:
         its = context.tables[table]
         starts, sides, *rest = its.entries[number]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from compiler.ops.slab import lengths
 from compiler.program.emitter import Box, Held, Machine
-from compiler.program.moves import moves_of
+from compiler.program.moves import Runs, moves_of
 from compiler.program.program import Opcode
 from compiler.program.slots import Slot
 from compiler.program.steps.action import Action, Bound, Call, Copy, Numbers
@@ -15,6 +16,8 @@ from compiler.program.steps.action import Action, Bound, Call, Copy, Numbers
 # Of a table and an entry of it: where its box starts, how long that is, the rest of the entry, and how many times as
 # large as the result's elements those are that are written: of sums that do not end.
 EntryOf = Callable[[int, int], tuple[Numbers, Numbers, Numbers, int]]
+# What Action(...) comes to, in a third of the time.
+_action: Final = tuple.__new__
 
 
 @dataclass(slots=True)
@@ -30,7 +33,8 @@ class Recorder:
     actions: list[Action] = field(default_factory=list)
     # transfers by all that their addresses do not matter for: key, and where they begin on either side
     _copies: dict[tuple[object, ...], list[tuple[Copy, int, int]]] = field(default_factory=dict)
-    _calls: dict[Call, Call] = field(default_factory=dict)
+    _keys: dict[tuple[object, ...], Copy] = field(default_factory=dict)
+    _calls: dict[tuple[object, ...], Call] = field(default_factory=dict)
 
     def taken(self) -> list[Action]:
         """The actions since the last time."""
@@ -52,14 +56,21 @@ class Recorder:
         """A transfer of a box, as few of these as it takes."""
         del is_ahead
         start, to = source.at(box), target.at(box)
-        laid = (lengths(box), source.strides, target.strides, element_bytes)
-        kind = (int(opcode), queue, self.step, source.slot.place, target.slot.place, 1 + len(also))
-        known = self._copies.get((*kind, *laid))
+        sides, from_, to_ = lengths(box), source.strides, target.strides
+        places = source.slot.place, target.slot.place, 1 + len(also)
+        kind = (opcode, queue, self.step, places, sides, from_, to_, element_bytes)
+        known = self._copies.get(kind)
         if known is None:
-            known = [(Copy(*kind, runs), skip, jump) for runs, skip, jump in moves_of(*laid)]
-            self._copies[*kind, *laid] = known
+            moves, its = moves_of(sides, from_, to_, element_bytes), (int(opcode), queue, self.step, *places)
+            known = self._copies[kind] = [(self._key(its, runs), skip, jump) for runs, skip, jump in moves]
         for key, skip, jump in known:
-            self.actions.append(Action(key, (start + skip, to + jump)))
+            self.actions.append(_action(Action, (key, (start + skip, to + jump))))
+
+    def _key(self, kind: tuple[int, int, int, int, int, int], runs: Runs) -> Copy:
+        found = self._keys.get((kind, runs))
+        if found is None:
+            found = self._keys[kind, runs] = Copy(*kind, runs)
+        return found
 
     def call(
         self,
@@ -74,11 +85,19 @@ class Recorder:
         """A call of a unit."""
         del reads, writes
         begins, sides, rest, scale = self.entry(table, entry)
-        numbers, bound = [*begins], []
-        for operand, held in operands:
-            numbers.append(held.at(held.box))
-            numbers += [start for start, _ in held.box]
-            # what Bound(...) comes to, in a third of the time
-            bound.append(tuple.__new__(Bound, (operand, held.slot.place, lengths(held.box), held.strides)))
-        key = Call(int(opcode), queue, self.step, table, sides, rest, scale, tuple(bound))
-        self.actions.append(Action(self._calls.setdefault(key, key), tuple(numbers)))
+        numbers, bound = [*begins], list[Any]()
+        for operand, (slot, address, origin, strides, box) in operands:
+            starts = [start for start, _ in box]
+            for start, first, stride in zip(starts, origin, strides, strict=True):
+                if start != first:
+                    address += (start - first) * stride
+            numbers.append(address)
+            numbers += starts
+            bound += (operand, slot.place, tuple([stop - start for start, stop in box]), strides)
+        kind = (opcode, queue, self.step, table, sides, rest, *bound)
+        key = self._calls.get(kind)
+        if key is None:
+            its = zip(*(iter(bound),) * 4, strict=True)
+            key = Call(int(opcode), queue, self.step, table, sides, rest, scale, tuple(Bound(*found) for found in its))
+            self._calls[kind] = key
+        self.actions.append(_action(Action, (key, tuple(numbers))))

@@ -21,7 +21,7 @@ from compiler.program.residents import place_residents, resident_parts
 from compiler.program.segment import PlannedGroup, lowering_of
 from compiler.program.steps.action import Numbers, Steps
 from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits, assemble, loops_of
-from compiler.program.steps.commands import Commands, Kinds, Nodes, first_iterations
+from compiler.program.steps.commands import SLOTS, Commands, Kinds, Nodes, first_iterations
 from compiler.program.steps.conflicts import Conflicts, conflicts_of, walked
 from compiler.program.steps.equal_groups import EqualGroups, SegmentGroup, Setting
 from compiler.program.steps.group_steps import GroupSteps, recorder_of
@@ -228,16 +228,33 @@ def _found(group: SegmentGroup, kinds: Kinds, listed_max: int) -> _Found:
     first, is_all = first_iterations(steps, kinds, max(_COMMANDS_MIN, listed_max + 1), _ITERATIONS_MIN)
     # what has one iteration has as many statements as commands
     if is_all and (len(first.actions) <= listed_max or steps.iterations == 1):
+        steps.forget()
         return _Found(group=group, steps=steps, first=first, walked=first, statements=None)
-    statements, cells = group.statements, group.cells
-    count = sum(its.tiles for its in statements)
-    if listed_max and count < min(SHORTENED_MIN * len(statements), LISTED_ALL):
-        first, is_all = first_iterations(steps, kinds, count, steps.iterations)
+    statements: Sequence[Statement] | None
+    if is_all and listed_max and len(first.actions) < LISTED_ALL:
+        # all commands are known: statements are sought up to where the group is listed
+        statements = group.statements_up_to(len(first.actions) // SHORTENED_MIN, _least_behind(first, len(steps.once)))
+    else:
+        statements = group.statements
+    cells = group.cells
+    count = len(first.actions) if statements is None else sum(its.tiles for its in statements)
+    if statements is None or (listed_max and count < min(SHORTENED_MIN * len(statements), LISTED_ALL)):
+        if not is_all:
+            first, is_all = first_iterations(steps, kinds, count, steps.iterations)
         assert is_all
         found = _Found(group=group, steps=steps, first=first, walked=first, statements=None)
     else:
         found = _Found(group=group, steps=steps, first=first, walked=walked(cells, kinds), statements=statements)
     cells.forget()
+    steps.forget()
+    return found
+
+
+def _least_behind(commands: Commands, step_count: int) -> list[int]:
+    """By step how many statements the steps behind it have at least: one for each kind and number of their commands."""
+    different = np.unique(commands.steps * SLOTS + commands.slots)
+    counts = np.bincount(different // SLOTS, minlength=step_count)
+    found: list[int] = (counts.sum() - np.cumsum(counts)).tolist()
     return found
 
 

@@ -80,26 +80,24 @@ class _Part(NamedTuple):
     rule: Rule
 
 
-def statements_of(cells: Cells) -> list[Statement]:
+def statements_of(cells: Cells) -> Iterator[Statement]:
     """All statements of a group, in the order of its steps."""
-    steps, found = cells.steps, list[Statement]()
+    steps = cells.steps
     for step, is_once in enumerate(steps.once):
         if is_once:
             actions = steps.at(step, -1)
             ranks = _ranks([action.queue for action in actions])
             for place, (rank, action) in enumerate(zip(ranks, actions, strict=True)):
                 rule = Rule((), (0,) * len(action.numbers))
-                found.append(
-                    Statement(
-                        step=step,
-                        place=place,
-                        rank=rank,
-                        space=None,
-                        runs=(),
-                        key=action.key,
-                        base=action.numbers,
-                        rule=rule,
-                    )
+                yield Statement(
+                    step=step,
+                    place=place,
+                    rank=rank,
+                    space=None,
+                    runs=(),
+                    key=action.key,
+                    base=action.numbers,
+                    rule=rule,
                 )
             continue
         for _, parts in _parts(cells, step):
@@ -109,19 +107,16 @@ def statements_of(cells: Cells) -> list[Statement]:
                 for rank, (place, key) in zip(ranks, part.cell.keys, strict=True):
                     its = slice(at, at + size_of(key))
                     at = its.stop
-                    found.append(
-                        Statement(
-                            step=step,
-                            place=place,
-                            rank=rank,
-                            space=part.space,
-                            runs=part.runs,
-                            key=key,
-                            base=part.cell.numbers[its],
-                            rule=_cut_rule(part.rule, its),
-                        )
+                    yield Statement(
+                        step=step,
+                        place=place,
+                        rank=rank,
+                        space=part.space,
+                        runs=part.runs,
+                        key=key,
+                        base=part.cell.numbers[its],
+                        rule=_cut_rule(part.rule, its),
                     )
-    return found
 
 
 def _ranks(queues: Sequence[int]) -> list[int]:

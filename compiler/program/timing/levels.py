@@ -49,6 +49,8 @@ def moved_by(program: Program, demands: Demands, times: Ints | None = None) -> M
     firsts, counts, sums = kinds_of(demands, times)
     for kind, (first, count, size) in enumerate(zip(firsts, counts, sums, strict=True)):
         row, work = program.commands[first], demands.works[kind]
+        if not count:
+            continue
         if work is not None:
             moved = _by_call(work, count, has_wram=has_wram)
         elif row["opcode"] in (Opcode.GATHER, Opcode.BARRIER):

@@ -23,7 +23,7 @@ CLUSTER, EDGE = builtin_profile("cluster4x4"), builtin_profile("edge4")
 
 
 # What belongs to an op of a group and not to the group.
-_STEP = frozenset(StepTraffic.__dataclass_fields__)
+_STEP = frozenset(StepTraffic._fields)
 
 
 def traffic(**changes: Any) -> Traffic:

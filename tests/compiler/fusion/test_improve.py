@@ -28,7 +28,8 @@ from compiler.options import Options, RuleSetting, parse_options
 from compiler.partition.partition import PartitionGraph
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
-from compiler.report.plan import Plan, SearchDoc
+from compiler.report.plan import Plan
+from compiler.report.plan_search import SearchDoc
 from compiler.rules import rule_name
 from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.figures import Check

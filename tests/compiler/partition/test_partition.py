@@ -26,7 +26,7 @@ from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.tiling.stationary import cores_of_channels, resident_part
 from tests.compiler.partition.graphs import assert_valid, convolutions, limited, nodes_of, on_host, stationary
-from tests.models import Model, partition_of
+from tests.models import Model, import_graph, light_path, partition_of
 from tests.strategies import models
 
 MERGES: tuple[Merge, ...] = get_args(Merge)
@@ -552,3 +552,21 @@ def test_the_compiler_of_one_graph_is_kept_for_it() -> None:
     first, second = graph_facts(convolutions(1).graph()), graph_facts(convolutions(1).graph())
     assert compilers.of(first) is compilers.of(first)
     assert compilers.of(second) is not compilers.of(first)
+
+
+@pytest.mark.slow
+def test_weights_leave_each_op_room_to_work() -> None:
+    """Beside the weights of a longer segment one op of ResNet-50 would take 67 times as long."""
+    profile, options = builtin_profile("manycore2x64"), Options()
+    partitioned = partition_of(import_graph(light_path("resnet50").read_bytes()), profile, options)
+    compiler = SegmentCompilers(profile, options).of(partitioned.facts)
+    crowded = 0
+    for segment in partitioned.segments:
+        beside = compiler.evaluator(segment.ops)
+        for op in segment.ops:
+            taken, alone = beside.price(1 << op), compiler.evaluator((op,)).price(1 << op)
+            assert taken is not None
+            assert alone is not None
+            assert taken.cycles <= 4 * alone.cycles
+            crowded += taken.cycles > alone.cycles
+    assert crowded

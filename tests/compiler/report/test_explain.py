@@ -18,7 +18,8 @@ from compiler.profile.schema import Profile
 from compiler.report.explain import explain, group_values
 from compiler.report.explain_gap import gap_lines
 from compiler.report.explain_search import search_line
-from compiler.report.plan import GapDoc, GapEntryDoc, Plan, SearchDoc
+from compiler.report.plan import GapDoc, GapEntryDoc, Plan
+from compiler.report.plan_search import SearchDoc
 from tests.compiler.partition.graphs import limited, stationary
 from tests.models import Model
 from tests.profiles import small_profile

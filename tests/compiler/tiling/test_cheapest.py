@@ -12,7 +12,7 @@ from compiler.fusion.segment_graph import bits
 from compiler.profile.schema import Profile
 from compiler.tiling.cheapest import Worked, cheapest, most_promising
 from compiler.tiling.choose import _Found, _largest_tiles, _tilings
-from compiler.tiling.estimate import TilePlan
+from compiler.tiling.estimate import TilePlan, estimates
 from compiler.tiling.figures import PHYSICAL, Check
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.tile import HaloMode
@@ -67,6 +67,16 @@ def tried(seed: int, group: int) -> Tried:
             pairs.append((plan, worked))
     plans, done = zip(*pairs, strict=True)
     return Tried(plans=plans, worked=done, profile=these.profile, wishes=wishes)
+
+
+@pytest.mark.parametrize(("seed", "group"), [(128, 50), (86, 7), (3, 3)])
+def test_an_estimate_is_the_same_alone_and_among_others(seed: int, group: int) -> None:
+    these = tried(seed, group)
+    together = estimates(these.plans, these.profile)
+    for number, plan in enumerate(these.plans):
+        alone = estimates([replace(plan)], these.profile)
+        for figure in ("dram_bytes", "cycles", "energy_pj"):
+            assert getattr(alone, figure)[0] == pytest.approx(getattr(together, figure)[number], rel=1e-12)
 
 
 def one_each(outcomes: list[Worked | Check]) -> Callable[[int], Iterator[Worked | Check]]:

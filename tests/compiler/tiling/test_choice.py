@@ -354,8 +354,7 @@ def test_buffers_of_chosen_tilings_find_addresses_in_their_memory(
         if begin < end
     ]
     buffers += [
-        Buffer(name=f"{name} waits", size_bytes=size, begin=0, end=end)
-        for name, size in tiled.kept(tiled.frustums).items()
+        Buffer(name=f"{name} waits", size_bytes=size, begin=0, end=end) for name, size in tiled.frustums.kept.items()
     ]
     buffers.append(Buffer(name="next tile", size_bytes=tiled.staging_bytes, begin=0, end=end))
     capacity = (profile.sram or profile.nram).capacity_bytes

@@ -100,10 +100,10 @@ def test_a_step_is_observed_when_its_last_command_has_run(monkeypatch: pytest.Mo
 
 def test_an_access_that_leaves_its_memory_names_command_and_tile() -> None:
     far = with_number(SAMPLE, "terms", 0, "coefficient", (1 << 20) // 5)
-    with pytest.raises(ProgramError, match="command 0 at tile 5, 0: ") as caught:
+    with pytest.raises(ProgramError, match="command 0 at tile 5, 1: ") as caught:
         Chip(far)
-    assert (caught.value.command, caught.value.tile) == (0, (5, 0))
-    assert caught.value.to_dict()["tile"] == [5, 0]
+    assert (caught.value.command, caught.value.tile) == (0, (5, 1))
+    assert caught.value.to_dict()["tile"] == [5, 1]
 
 
 def test_what_all_tiles_touch_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,3 +126,26 @@ def test_groups_of_two_segments_may_be_equal() -> None:
         ours = steps.lowered()
         proof = prove(ours, shared=profile.engines.shared)
         Lowered(network=network, groups=(), program=ours, proof=proof).check_values()
+
+
+def windows(x: str, model: Model) -> str:
+    """A wide window, then narrow ones."""
+    x = model.conv(x, 8, 8, kernel=5)
+    for _ in range(3):
+        x = model.conv(x, 8, 8)
+    return x
+
+
+def test_address_tables_are_numbered_in_each_program() -> None:
+    """The narrow window's table is the second one where the wide window comes first, and the only one without it."""
+    network, equals = network_of(windows), EqualGroups()
+    (segment,) = segments_of(network, "edge4")
+    facts, profile, name, groups, _, resident_bytes, decoders = segment
+    for its, tables in ((groups[:2], 2), (groups[2:], 1)):
+        outputs = handed_out(facts, [op for group in its for op in group.ops])
+        steps = SegmentSteps(facts, profile, name, its, outputs, resident_bytes, decoders, equal_groups=equals)
+        ours = steps.lowered()
+        assert len(ours.addresses) == tables
+        proof = prove(ours, shared=profile.engines.shared)
+        Lowered(network=network, groups=(), program=ours, proof=proof).check_values()
+    assert all(group.original is not None for group in steps.groups)

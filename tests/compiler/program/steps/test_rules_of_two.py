@@ -11,6 +11,7 @@ from compiler.program.steps.cells import Cells
 from compiler.program.steps.statements import numbers_at, statements_of
 
 ROWS, COLUMNS = 5, 2
+KEY = Copy(0, 0, 0, 0, 1, 1, (4, (1,) * 4, (0,) * 4, (0,) * 4))
 
 
 class Copies:
@@ -33,14 +34,16 @@ class Copies:
         del step, unit, counters
         return []
 
+    def forget(self) -> None:
+        pass
+
     def unit_of(self, queue: int) -> int:
         del queue
         return 0
 
     def at(self, step: int, iteration: int) -> Sequence[Action]:
         del step
-        key = Copy(0, 0, 0, 0, 1, 1, (4, (1,) * 4, (0,) * 4, (0,) * 4))
-        return [Action(key, (self.addresses[divmod(iteration, COLUMNS)], 0))]
+        return [Action(KEY, (self.addresses[divmod(iteration, COLUMNS)], 0))]
 
 
 def test_a_tile_that_follows_neither_rule_has_a_statement_of_its_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -43,6 +44,9 @@ class Pipeline:
         del step, unit, counters
         return [Inner(self.halves, 1)] if self.halves > 1 else []
 
+    def forget(self) -> None:
+        pass
+
     def unit_of(self, queue: int) -> int:
         del queue
         return 0
@@ -60,8 +64,12 @@ class Pipeline:
 
 
 def _copy(queue: int, source: tuple[int, int], target: tuple[int, int], size: int) -> Action:
-    key = Copy(0, queue, 0, source[0], target[0], 1, (size, (1,) * 4, (0,) * 4, (0,) * 4))
-    return Action(key, (source[1], target[1]))
+    return Action(_key(queue, source[0], target[0], size), (source[1], target[1]))
+
+
+@cache
+def _key(queue: int, source: int, target: int, size: int) -> Copy:
+    return Copy(0, queue, 0, source, target, 1, (size, (1,) * 4, (0,) * 4, (0,) * 4))
 
 
 def distances_of(groups: Sequence[Pipeline], regions: Sequence[tuple[int, int]]) -> dict[tuple[Node, Node], int]:
@@ -98,7 +106,7 @@ def test_statements_say_what_steps_say_at_every_tile(pipeline: Pipeline) -> None
 
 @pytest.mark.parametrize("width", [6, 7])
 def test_two_buffers_in_turn_are_a_ring_whatever_the_width(width: int) -> None:
-    statements = statements_of(Cells(Pipeline(5, width)))
+    statements = list(statements_of(Cells(Pipeline(5, width))))
     assert len(statements) == 2
     assert [statement.rule.other[1] for statement in statements] == [TILE, 0]
 
@@ -147,7 +155,7 @@ def test_turns_of_a_loop_that_only_seem_to_be_rows_are_none() -> None:
             its = iteration % self.halves
             return [_copy(1, (1, its % 7 * TILE), (1, 8 * TILE), TILE)] if step == CALL else []
 
-    statements = statements_of(Cells(Turning(3, 1, halves=28)))
+    statements = list(statements_of(Cells(Turning(3, 1, halves=28))))
     assert [statement.tiles for statement in statements] == [84]
     for place in np.ndindex(*(run.tiles for run in statements[0].runs)):
         *_, row, inside = place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -43,6 +44,9 @@ class TwoUnits:
         del step, unit, counters
         return []
 
+    def forget(self) -> None:
+        pass
+
     def unit_of(self, queue: int) -> int:
         return queue
 
@@ -53,14 +57,18 @@ class TwoUnits:
 
 
 def _copy(queue: int, source: int, target: int) -> Action:
-    key = Copy(0, queue, 0, 1, 1, 1, (8, (1,) * 4, (0,) * 4, (0,) * 4))
-    return Action(key, (source, target))
+    return Action(_key(queue), (source, target))
+
+
+@cache
+def _key(queue: int) -> Copy:
+    return Copy(0, queue, 0, 1, 1, 1, (8, (1,) * 4, (0,) * 4, (0,) * 4))
 
 
 def _group(steps: Steps) -> tuple[GroupStatements, Sequence[Statement], Inside]:
     """A group of one step, its statements, and what waits inside it."""
     cells, kinds = Cells(steps), Kinds()
-    statements, commands = statements_of(cells), walked(cells, kinds)
+    statements, commands = list(statements_of(cells)), walked(cells, kinds)
     none = np.zeros(len(statements), dtype=np.int64)
     queues = np.array([its.queue for its in statements], dtype=np.int64)
     nodes = Nodes.of([(0, none, queues)])

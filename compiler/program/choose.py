@@ -1,0 +1,384 @@
+"""The pass that chooses plans by simulation: what is lowered is what takes least when it runs (SCHED-7).
+
+For each segment: the plan that costs least by price; then groups as prices corrected by simulation would have them, and
+other tilings of groups, each group simulated by itself, and the best of these as a whole; then the plans of `rules` and
+`none`, unless their prices leave no hope. Of the whole programs the best is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Final, Literal, NamedTuple, TypeVar
+
+from compiler.cost.objective import Totals, objective_value
+from compiler.degraded import DEFECTS
+from compiler.errors import LimitError
+from compiler.fusion.fuse import verify_fused
+from compiler.fusion.grouped import Grouped
+from compiler.fusion.groups import FusedSegment, Group, Origin, Simulated, SimulatedPlan
+from compiler.fusion.map_chips import MappedGraph, MapToChips
+from compiler.fusion.rivals import Rivals
+from compiler.fusion.segment_graph import bits
+from compiler.garbage import collection_paused
+from compiler.ops.op_facts import GraphFacts
+from compiler.options import Options
+from compiler.partition.partition import Refused
+from compiler.profile.schema import Profile
+from compiler.program.encoding.sizes import program_sizes
+from compiler.program.errors import ProgramError
+from compiler.program.loops.time import ProgramTime, time_of
+from compiler.program.lower import LoweredSegment, LowerSegments, key_of, no_programs
+from compiler.program.steps.equal_groups import SegmentGroup
+from compiler.program.timing.energy import energy_by_level
+from compiler.tiling.choose import Refusal
+from compiler.tiling.finished import Choice
+from compiler.tiling.tile import Tiling
+
+# So many other tilings are simulated of a group, of so many groups, and so often the segment is grouped anew.
+_TILINGS: Final = 4
+_RETILED: Final = 32
+_REGROUPED: Final = 4
+# Together these have at most so many times the commands of the plan that costs least by price, or so many.
+_COMMANDS_OF_PLAN: Final = 0.5
+_COMMANDS: Final = 1 << 13
+# What has more than so many times the tiles of the plan by price is not tried: its program is as much longer.
+_TILES: Final = 4
+# Nor are `rules` and `none` where they are so many times as bad by price, and by price alone worse than the best that
+# was simulated: of 18 plans of seven networks on four chips that were so, none took less than 1.17 times what the plan
+# by price took; of small networks, whose prices are farther off, some took 0.7 times.
+_FAR: Final = 1.2
+# The stages that refuse a plan by a LimitError.
+_STAGES: Final = ("lower", "simulate")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoosePlans:
+    """Pass: each segment under strategy `search` with the plan that is best when simulated."""
+
+    name: str = "choose"
+    profile: Profile
+    options: Options
+    lowering: LowerSegments = field(repr=False)
+
+    def run(self, mapped: MappedGraph) -> MappedGraph:
+        """The graph with its plans; as it is where nothing was searched, or where there are no programs."""
+        fused = mapped.fused
+        if not fused.rivals or no_programs(self.profile):
+            return mapped
+        self.lowering.lowered.of(fused.facts.graph)
+        segments = list(fused.segments)
+        with collection_paused():
+            for number, rivals in fused.rivals.items():
+                outside = Totals()
+                for other, found in enumerate(segments):
+                    if other != number:
+                        outside += _totals(found)
+                chooser = _Chooser(self, fused.facts, rivals, outside)
+                segments[number] = chooser.chosen(segments[number])
+        self.lowering.compilers.of(fused.facts).forget_boxes()
+        chosen = replace(fused, segments=tuple(segments), rivals={})
+        verify_fused(chosen)
+        return MapToChips(profile=self.profile, options=self.options).run(chosen)
+
+
+def _totals(found: FusedSegment) -> Totals:
+    if found.simulated is not None:
+        return found.simulated.plans[0].simulated
+    return Totals.of(group.choice.cost for group in found.groups)
+
+
+class _Met(NamedTuple):
+    """A group with a tiling, what it takes by itself (None: it has no program), and the group that others are like."""
+
+    choice: Choice
+    totals: Totals | None
+    original: SegmentGroup | None = None
+
+
+class _Tried(NamedTuple):
+    """A plan whose whole program was simulated."""
+
+    origin: Origin
+    grouped: Grouped
+    time: ProgramTime
+
+
+class _Chooser:
+    """The plans of one segment, and what was simulated of it. `outside`: totals of the other segments."""
+
+    def __init__(self, choose: ChoosePlans, facts: GraphFacts, rivals: Rivals, outside: Totals) -> None:
+        self._lowering, self._profile, self._facts = choose.lowering, choose.profile, facts
+        self._objective = choose.options.objective
+        self._rivals, self._outside = rivals, outside
+        # what groups take by themselves: by ops and tiling, and by the group that others are like
+        self._alone: dict[tuple[int, Tiling], _Met] = {}
+        self._alike: dict[SegmentGroup, Totals] = {}
+        self._left = self._tilings = 0
+        self._tiles_max: float = inf
+
+    def chosen(self, by_price: FusedSegment) -> FusedSegment:
+        """The segment with the plan that is best when simulated; as it is where that cannot be told."""
+        first = self._rivals.found
+        if self._lowering.exceeds_dram(self._facts, by_price) is not None:
+            return by_price
+        timed = self._whole(by_price)
+        if timed is None:
+            return by_price
+        lowered = LoweredSegment(program=timed.program, time=timed, sizes=program_sizes(timed.program))
+        if self._lowering.refused(self._facts, by_price, lowered) is not None:
+            return by_price
+        self._left = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
+        self._tiles_max = _TILES * _tiles(by_price.groups)
+        for group, part in zip(first.groups, timed.parts().values(), strict=True):
+            choice = _choice(first, group)
+            self._alone[group, choice.tiling] = _Met(choice, self._figures(part))
+        tried = [_Tried("price", first, timed)]
+        excluded: list[Literal["rules", "none"]] = []
+        for origin, grouped in self._others(first):
+            if any(_same(grouped, one.grouped) for one in tried):
+                continue
+            is_far = origin != "simulation" and self._is_far(grouped, tried)
+            time = None if is_far else self._whole(self._bare(grouped))
+            if time is not None:
+                tried.append(_Tried(origin, grouped, time))
+            elif origin == "rules" or origin == "none":
+                excluded.append(origin)
+        self._prove_best(tried)
+        if not tried:
+            return by_price
+        simulated = Simulated(plans=tuple(map(self._plan, tried)), tilings=self._tilings, excluded=tuple(excluded))
+        if tried[0].origin == "price":
+            return replace(by_price, simulated=simulated)
+        return self._rivals.finished(tried[0].grouped, simulated)
+
+    def _prove_best(self, tried: list[_Tried]) -> None:
+        """Sort plans by what they take, and leave out the first ones until one is proved; only its program is kept."""
+        programs = self._lowering.lowered.programs
+        while tried:
+            tried.sort(key=lambda one: self._value(self._figures(one.time)))
+            lowered = self._proved(self._bare(tried[0].grouped))
+            if lowered is None or lowered.time is None:
+                del tried[0]
+            elif lowered.time.ticks == tried[0].time.ticks:
+                break
+            else:
+                # it is proved in another form
+                tried[0] = tried[0]._replace(time=lowered.time)
+        for one in tried[1:]:
+            programs.pop(key_of(self._bare(one.grouped).groups), None)
+
+    def _is_far(self, grouped: Grouped, tried: Sequence[_Tried]) -> bool:
+        """Whether a strategy's plan is so far behind by price that it is not simulated."""
+        price, least = (self._value(one.totals)[0] for one in (grouped, self._rivals.found))
+        best = min(self._value(self._figures(one.time))[0] for one in tried)
+        return price > max(_FAR * least, best)
+
+    def _others(self, first: Grouped) -> Iterator[tuple[Origin, Grouped]]:
+        """Other plans: what simulated groups say is better, then those of the other strategies."""
+        better = self._better(first)
+        if better is not None:
+            yield "simulation", better
+        yield "rules", self._rivals.rules(self._outside)
+        yield "none", self._rivals.none()
+
+    # --- groups by themselves -----------------------------------------------------------------------------------------
+
+    def _better(self, first: Grouped) -> Grouped | None:
+        """The best plan by sums over groups that were simulated by themselves; None where that is the given one."""
+        best, least = first, self._sum(first)
+        assert least is not None
+        tried = {first.groups}
+        for _ in range(_REGROUPED):
+            other = self._regrouped(best)
+            if other is None or other.groups in tried or self._left <= 0:
+                break
+            tried.add(other.groups)
+            its = self._sum(other)
+            if its is not None and self._value(its) < self._value(least):
+                best, least = other, its
+        best = self._retiled(best, least)
+        return None if _same(best, first) else best
+
+    def _retiled(self, grouped: Grouped, totals: Totals) -> Grouped:
+        """The groups, which take `totals`, with the tilings that are best when simulated."""
+        better: dict[int, Choice] = {}
+
+        def may_save(group: int) -> float:
+            cost, its = _choice(grouped, group).cost, self._of(group, _choice(grouped, group))
+            assert its is not None
+            return float(its.cycles - max(cost.dram_cycles, cost.compute_cycles))
+
+        # first those with most to gain: what transfers and computation do not hide of each other
+        for group in sorted(grouped.groups, key=lambda group: (-may_save(group), group))[:_RETILED]:
+            if not self._rivals.may_change(group):
+                continue
+            own = _choice(grouped, group)
+            best = self._of(group, own)
+            assert best is not None
+            others = self._rivals.tilings(group, own, _TILINGS) if self._left > 0 else []
+            for other in others:
+                if self._left <= 0:
+                    break
+                if other.tiling.tiles * other.tiling.core_tiles > _TILES * own.tiling.tiles * own.tiling.core_tiles:
+                    continue
+                its = self._of(group, other)
+                if its is not None and self._value(totals - best + its) < self._value(totals):
+                    totals, best, better[group] = totals - best + its, its, other
+            self._forget(group, [other for other in others if other is not better.get(group)])
+        return self._rivals.with_tilings(grouped, better)
+
+    def _regrouped(self, grouped: Grouped) -> Grouped | None:
+        """The segment grouped anew by what is known of groups."""
+        met = [
+            (group, Totals.of((choice.cost,)), its)
+            for (group, _), (choice, its, _) in self._alone.items()
+            if its is not None
+        ]
+        own = self._sum(grouped)
+        assert own is not None
+        totals = self._outside + own
+        weights = {
+            "dram_bytes": (1.0, 0.0, 0.0),
+            "latency": (0.0, 1.0, 0.0),
+            "energy": (0.0, 0.0, 1.0),
+            # how the product changes with its factors
+            "edp": (0.0, float(totals.energy_pj), float(totals.cycles)),
+        }
+        return self._rivals.regrouped(met, weights[self._objective], self._outside)
+
+    def _of(self, group: int, choice: Choice) -> Totals | None:
+        """What a group takes by itself; None if it has no program."""
+        key = group, choice.tiling
+        if key not in self._alone:
+            self._alone[key] = self._simulated(group, choice)
+        return self._alone[key].totals
+
+    def _simulated(self, group: int, choice: Choice) -> _Met:
+        its = Group(ops=tuple(bits(group)), choice=choice, checks=())
+        if _tiles((its,)) > self._tiles_max:
+            return _Met(choice, None)
+        found = FusedSegment(segment=self._rivals.segment, groups=(its,), boundaries=())
+
+        def simulated() -> _Met:
+            steps = self._lowering.steps_of(self._facts, found, (its,))
+            original = steps.groups[0].original or steps.groups[0]
+            totals = self._alike.get(original)
+            if totals is None:
+                time = time_of(steps.lowered(), self._profile)
+                self._left -= time.commands
+                self._tilings += 1
+                totals = self._alike[original] = self._figures(time)
+            return _Met(choice, totals, original)
+
+        return _if_it_can_be(simulated) or _Met(choice, None)
+
+    def _forget(self, group: int, choices: Sequence[Choice]) -> None:
+        """What was lowered for tilings that are not taken takes memory."""
+        for choice in choices:
+            key = group, choice.tiling
+            met = self._alone.get(key)
+            if met is not None and met.original is not None:
+                self._alike.pop(met.original, None)
+                self._lowering.lowered.groups.forget(met.original)
+                self._alone[key] = met._replace(original=None)
+
+    def _sum(self, grouped: Grouped) -> Totals | None:
+        """What the groups take, each by itself; None if one could not be simulated."""
+        totals = Totals()
+        for group in grouped.groups:
+            its = self._of(group, _choice(grouped, group))
+            if its is None:
+                return None
+            totals += its
+        return totals
+
+    # --- whole plans --------------------------------------------------------------------------------------------------
+
+    def _whole(self, found: FusedSegment) -> ProgramTime | None:
+        """The time of a segment's program, which the lowering then knows; None if it has none."""
+        known, key = self._lowering.lowered.programs, key_of(found.groups)
+        if _tiles(found.groups) > self._tiles_max:
+            return None
+
+        def simulated() -> ProgramTime:
+            return time_of(self._lowering.steps_of(self._facts, found, found.groups).lowered(), self._profile)
+
+        if key not in known:
+            time = _if_it_can_be(simulated)
+            if time is None:
+                return None
+            known[key] = time
+        return known[key]
+
+    def _proved(self, found: FusedSegment) -> LoweredSegment | None:
+        """A segment's program, proved, which the lowering then has; None if it is unsafe or exceeds a limit."""
+        lowered = _if_it_can_be(lambda: self._lowering.proved(self._facts, found))
+        if lowered is None or isinstance(lowered, Refused):
+            return None
+        return lowered if self._lowering.refused(self._facts, found, lowered) is None else None
+
+    def _bare(self, grouped: Grouped) -> FusedSegment:
+        """A plan as it is lowered, without reasons."""
+        groups = tuple(
+            Group(ops=tuple(bits(group)), choice=_choice(grouped, group), checks=()) for group in grouped.groups
+        )
+        return FusedSegment(segment=self._rivals.segment, groups=groups, boundaries=())
+
+    def _plan(self, one: _Tried) -> SimulatedPlan:
+        return SimulatedPlan(
+            origin=one.origin,
+            groups=len(one.grouped.groups),
+            estimated=one.grouped.totals,
+            simulated=self._figures(one.time),
+        )
+
+    def _figures(self, time: ProgramTime) -> Totals:
+        dram = time.moved().memories["dram"]
+        return Totals(
+            dram_bytes=dram.read + dram.written,
+            cycles=time.cycles,
+            energy_pj=sum(energy_by_level(time, self._profile).values()),
+        )
+
+    def _value(self, totals: Totals) -> tuple[float, float]:
+        """The objective of the whole with a segment that takes this; then its cycles."""
+        whole = self._outside + totals
+        return float(objective_value(self._objective, whole)), float(whole.cycles)
+
+
+def _choice(grouped: Grouped, group: int) -> Choice:
+    found = grouped.evaluator.tiling(group)
+    assert not isinstance(found, Refusal)
+    return found
+
+
+def _if_it_can_be(done: Callable[[], _T]) -> _T | None:
+    """What a function returns; None where lowering or simulation fails. What a caller's time limit raises passes."""
+    try:
+        return done()
+    except LimitError as error:
+        if error.stage not in _STAGES:
+            raise
+    except (*DEFECTS, ProgramError):
+        pass
+    return None
+
+
+def _same(one: Grouped, other: Grouped) -> bool:
+    if one.groups != other.groups:
+        return False
+    return all(_choice(one, group).tiling == _choice(other, group).tiling for group in one.groups)
+
+
+def _tiles(groups: Sequence[Group]) -> int:
+    """Tiles of all ops, with which a program's length goes."""
+    total = 0
+    for group in groups:
+        tiling, configuration = group.choice.tiling, group.choice.tiling.configuration
+        slices = configuration.channel_slices * configuration.input_slices
+        total += len(group.ops) * tiling.tiles * tiling.core_tiles * slices
+    return total
