@@ -37,7 +37,7 @@ _TENSORS_OF_A_STEP = 24
 _RANGES_OF_A_STEP = 1 << 14
 # by how much more a price takes for each so many tiles of all sizes: they are held for several halos and spreads
 _MORE_RANGES = 4
-# Steps of pricing to find other tilings of a group, of which some are simulated.
+# To find other tilings of a group for simulation, at most so many steps of pricing are taken.
 _TILES_NEARBY = 48
 # How much less than pricing a group it takes to find that one of the same content is known.
 _KNOWN = 0.125

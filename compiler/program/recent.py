@@ -1,4 +1,4 @@
-"""What lowering keeps of rounds: of the last ones only, so that memory does not grow with the rounds of a group."""
+"""A dictionary for what lowering works out per round: it keeps the last rounds, so memory is bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Recent(dict[K, V]):
     """A dictionary that drops its oldest entry where a new one would be one too many."""
 
     def __init__(self, in_a_round: int) -> None:
-        """For the entries of the last rounds, of which each has `in_a_round` at most."""
+        """`in_a_round`: the most entries that one round makes."""
         super().__init__()
         self._most = ROUNDS_KEPT * in_a_round
 

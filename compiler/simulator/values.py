@@ -228,7 +228,7 @@ class Chip:
         self._calls.run(number, partial(wholes.settle, use, kind) if equal else None)
 
     def _ends_of_steps(self, window: Window, numbers: NDArray[np.int64]) -> list[tuple[int, int]]:
-        """Where in `numbers` the last commands of steps are, and of which."""
+        """The places in `numbers` at which a step has its last command, each with the number of that step."""
         of = window.statements[numbers]
         last = np.flatnonzero(window.iterations[numbers] == self._instances.lasts[of])
         found = ((place, self._last_of_step.get(int(of[place]))) for place in last.tolist())
@@ -254,7 +254,7 @@ class Chip:
         return sizes
 
     def _highest_bytes(self) -> list[int]:
-        """By place one past the highest byte that any command touches, all of which are checked."""
+        """How many bytes of each place the commands use; every access is checked on the way."""
         limits = self._limits
         found = accesses_of_statements(self._instances, limits, self._shared)
         if found.touched_bytes > limits.touched_bytes:

@@ -276,7 +276,7 @@ class _Plans:
 
     @lazy
     def divided(self) -> frozenset[str]:
-        """Inputs of which each part of the channels needs only its part."""
+        """Inputs that are divided along with the output channels: a part of these needs a part of the input."""
         if not self.table.channels_are_free:
             return frozenset()
         return frozenset(name for name in self.geometry.inputs if self.table.follows(name, "C"))

@@ -78,7 +78,7 @@ class Frustums:
 
     @lazy
     def kept(self) -> Mapping[str, int]:
-        """Per activation of which some waits for later tiles of a unit's walk: bytes of that, along all axes."""
+        """Bytes of each activation that a unit keeps for later tiles of its walk, along all axes."""
         if self.projection.is_recomputed:
             return {}
         return {name: size for name in self.geometry.lifetimes[0] if (size := self.volume(name).kept_bytes)}
