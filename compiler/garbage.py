@@ -11,10 +11,10 @@ from contextlib import contextmanager
 def collection_paused() -> Iterator[None]:
     """A context in which no reference cycles are looked for, in the whole process.
 
-    The collector looks at all objects that there are whenever so many new ones have come. Lowering makes some hundred
-    thousand tuples that stay until it is done, and next to no cycles: an eighth to a quarter of its time went into
-    finding nothing. What is free of cycles is freed as ever. Contexts that overlap in several threads may end the
-    pause early.
+    The collector looks at all objects that there are whenever so many new ones have come. Planning and lowering make
+    some hundred thousand that stay until they are done, and next to no cycles: an eighth to a quarter of the time of
+    lowering went into finding nothing. What is free of cycles is freed as ever; cycles wait for the end of the context.
+    Contexts that overlap in several threads may end the pause early.
     """
     was_enabled = gc.isenabled()
     gc.disable()

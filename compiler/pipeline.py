@@ -23,6 +23,7 @@ from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments, verify_fused
 from compiler.fusion.groups import FusedGraph
 from compiler.fusion.map_chips import MapToChips
+from compiler.garbage import collection_paused
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
 from compiler.ops.op_facts import GraphFacts
@@ -241,8 +242,9 @@ class PassTiming:
     duration_s: float
 
 
+@collection_paused()
 def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[Any, tuple[PassTiming, ...]]:
-    """Run passes in order, verifying what each returns.
+    """Run passes in order, verifying what each returns; the collector of reference cycles waits meanwhile.
 
     Where a step fails by a defect of ours, the passes from the first `LeaveToHost` on (after a wrong definition from
     `LowerModel` on) run again, with what failed planned in a simpler way (IMPORT-7). Where programs are too long for

@@ -11,25 +11,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from compiler.cost.levels import NO_BYTES, LevelBytes
 from compiler.cost.rates import dram_hops, dram_port_bytes_per_cycle, dram_startup_cycles, dram_transfer_cycles
+from compiler.cost.turns import Needs, Passing, turns_cycles
 from compiler.profile.schema import Memory, Profile
 
 BoundBy = Literal["dram", "compute", "on-chip"]
+
+# Cycles that several roundings made are no more than a whole number of them.
+_ROUNDING: Final = 1e-12
 
 
 class StepTraffic(NamedTuple):
     """What one op of a group moves and computes; bytes on the whole chip, cycles of the busiest core.
 
-    stage: ops of equal number pass the cores together. nram_read_cycles, nram_write_cycles, wram_cycles: how long the
+    stage: ops of equal number pass the cores together. call_cycles: compute_cycles, or longer where the ports of the
+    core's memories give and take no faster. nram_read_cycles, nram_write_cycles, wram_cycles: how long the
     ports of the core's memories are kept. sram: bytes between SRAM and cores; sram_weights the same for weights;
     between_units: SRAM bytes of what units pass each other, on both sides. broadcast_bytes: the part that the bus
     hands to all cores of a unit at once. exchanged_bytes: passed between units; exchanged_byte_hops: the same times
     the links crossed. awaited_bytes: the part of it that the next op waits for; awaited_cycles: for how long cores wait
     for it, and for what other cores of their unit made. filling_cycles: for how long they wait until the first piece of
-    a stage has come, and the last one has left.
+    a stage has come, and the last one has left. arriving_bytes: of inputs that DRAM brings for the first turn;
+    lasting_bytes of weights, handed_bytes what units then hand on of these; passing: weights that come in every turn.
     """
 
     op: int
@@ -37,6 +43,7 @@ class StepTraffic(NamedTuple):
     dataflow: str
     compute_cycles: int
     array_cycles: int
+    call_cycles: int = 0
     nram_read_cycles: int = 0
     nram_write_cycles: int = 0
     wram_cycles: int = 0
@@ -52,6 +59,10 @@ class StepTraffic(NamedTuple):
     awaited_bytes: int = 0
     awaited_cycles: int = 0
     filling_cycles: int = 0
+    arriving_bytes: int = 0
+    lasting_bytes: int = 0
+    handed_bytes: int = 0
+    passing: Passing | None = None
     macs: int = 0
     mac_energy_pj: float = 0.0
     vector_ops: int = 0
@@ -61,9 +72,12 @@ class StepTraffic(NamedTuple):
 class Traffic:
     """What a group moves and computes under a tiling; bytes, cycles and counts for the whole batch.
 
-    first_load_bytes and last_store_bytes: the part of the transfers that nothing can hide. sram_ends, nram_ends: bytes
-    through these of what comes from and goes to DRAM, and of inputs handed on. passed_on_bytes: input bytes that units
-    hand on to each other. units, cores: in use. hidden_transfers: loads and stores of tiles that a unit makes
+    turns: how often cores go through the ops. unhidden_cycles: what they wait for weights that give way to more of them
+    in one buffer. last_store_bytes: what leaves after the last turn. sram_ends, nram_ends: bytes through these of what
+    comes from and goes to DRAM, and of inputs handed on. passed_on_bytes: input bytes that units hand on to each other.
+    copied_bytes: what the DRAM's engines put aside in the SRAMs for later tiles.
+    loading_share: what of the DRAM's rate inputs get while the cores' own engines load weights; None where one engine
+    loads one after the other. units, cores: in use. hidden_transfers: loads and stores of tiles that a unit makes
     beside its work, weights apart. exposed_transfers: loads (and as many stores) whose start-up nothing
     hides. table_bytes: address tables that are loaded, which take time and energy and are no DRAM bytes (SPEC 5.1).
     """
@@ -71,7 +85,8 @@ class Traffic:
     input_bytes: int
     weight_bytes: int
     output_bytes: int
-    first_load_bytes: int
+    turns: int
+    unhidden_cycles: float
     last_store_bytes: int
     units: int
     cores: int
@@ -81,6 +96,8 @@ class Traffic:
     sram_ends: LevelBytes
     nram_ends: LevelBytes
     passed_on_bytes: int
+    copied_bytes: int
+    loading_share: float | None
     steps: tuple[StepTraffic, ...]
     table_bytes: int = 0
 
@@ -147,14 +164,17 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     reads = traffic.read_bytes
     moved = reads + traffic.table_bytes + traffic.output_bytes
     rate = dram_port_bytes_per_cycle(profile, traffic.units)
-    dram_cycles = ceil(dram_transfer_cycles(profile, traffic.units, moved, traffic.hidden_transfers))
+    dram_cycles = dram_transfer_cycles(profile, traffic.units, moved, traffic.hidden_transfers, traffic.copied_bytes)
+    dram_cycles = ceil(dram_cycles)
     whole = _parts(_together(traffic.steps), traffic, profile)
     stages = _stage_costs(traffic, whole, profile)
     on_cores = sum(stage.cycles for stage in stages)
     compute = sum(step.compute_cycles for step in traffic.steps)
     passing = _passing_cycles(traffic, profile)
-    exposed = ceil((traffic.first_load_bytes + traffic.last_store_bytes) / rate) if moved else 0
-    busy = on_cores + (exposed if traffic.overlapped else ceil(moved / rate))
+    busy = on_cores + ceil(moved / rate)
+    if traffic.overlapped:
+        turning = _turns_cycles(traffic, rate, on_cores, profile) + traffic.unhidden_cycles
+        busy = ceil((turning + traffic.last_store_bytes / rate) * (1 - _ROUNDING))
     startup = ceil(2 * traffic.exposed_transfers * dram_startup_cycles(profile)) if moved else 0
     # two buffers, through each of which a part comes from DRAM, is passed on and worked on, one after the other
     through = ceil((ceil(reads / rate) + _handed_on_cycles(traffic, profile) + on_cores) / 2)
@@ -199,6 +219,22 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     )
 
 
+def _turns_cycles(traffic: Traffic, rate: float, on_cores: float, profile: Profile) -> float:
+    """Cycles of all turns with what ops wait for; `on_cores`: the cycles of all stages, which wait for nothing."""
+    steps, engine = traffic.steps, profile.units.peer_engine
+    own = [step.compute_cycles + step.awaited_cycles + step.filling_cycles for step in steps]
+    total = sum(own)
+    each = on_cores / traffic.turns / (total or len(own))
+    handing = 0.0 if engine is None else 1 / (engine.bytes_per_cycle * max(1, traffic.units - 1))
+    needs = []
+    for step, cycles in zip(steps, own, strict=True):
+        filling = step.filling_cycles / traffic.turns
+        work = each * (cycles if total else 1) - filling
+        handed = step.handed_bytes * handing
+        needs.append(Needs(step.arriving_bytes, step.lasting_bytes, handed, step.passing, filling, work))
+    return turns_cycles(needs, traffic.turns, rate, traffic.loading_share)
+
+
 def _stage_costs(traffic: Traffic, whole: dict[str, int], profile: Profile) -> tuple[StageCost, ...]:
     """The stages of a group in order: each takes as long as its slowest part; `whole`: the parts of all together."""
     members: dict[int, list[StepTraffic]] = {}
@@ -228,7 +264,8 @@ def _stage_costs(traffic: Traffic, whole: dict[str, int], profile: Profile) -> t
 def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, int]:
     """Cycles of each on-chip resource that an op keeps, spread evenly over the units in use."""
     engines, sram = profile.engines, profile.units.memory
-    parts = {"nram": max(step.nram_read_cycles, step.nram_write_cycles), "wram": step.wram_cycles}
+    calls = step.call_cycles if step.call_cycles > step.compute_cycles else 0
+    parts = {"nram": max(step.nram_read_cycles, step.nram_write_cycles, calls), "wram": step.wram_cycles}
     if profile.units.are_cores:
         link = engines.link
         if link is not None and step.exchanged_bytes > step.awaited_bytes:
@@ -266,8 +303,9 @@ def _together(steps: tuple[StepTraffic, ...]) -> StepTraffic:
         op=-1,
         stage=-1,
         dataflow="",
-        compute_cycles=0,
+        compute_cycles=sum(step.compute_cycles for step in steps),
         array_cycles=0,
+        call_cycles=sum(step.call_cycles for step in steps),
         nram_read_cycles=sum(step.nram_read_cycles for step in steps),
         nram_write_cycles=sum(step.nram_write_cycles for step in steps),
         wram_cycles=sum(step.wram_cycles for step in steps),

@@ -44,6 +44,8 @@ class Totals:
         return cls(dram_bytes=dram, cycles=cycles, energy_pj=energy)
 
 
+NO_TOTALS: Final = Totals()
+
 _VALUES: Final[Mapping[str, Callable[[Totals], Any]]] = MappingProxyType(
     {
         "latency": lambda totals: totals.cycles,

@@ -52,15 +52,15 @@ def dram_port_bytes_per_cycle(profile: Profile, units: int) -> float:
     return min(profile.dram_bytes_per_cycle, engines)
 
 
-def dram_transfer_cycles(profile: Profile, units: int, moved: int, transfers: int) -> float:
+def dram_transfer_cycles(profile: Profile, units: int, moved: int, transfers: int, copied: int = 0) -> float:
     """Cycles of DRAM transfers that go on beside all else.
 
-    The bytes of all units take the DRAM's rate. The engine of a unit takes its part of them, and a start-up for each of
-    its `transfers`, for it prepares one after the other.
+    The bytes of all units take the DRAM's rate. The engine of a unit takes its part of them and of the bytes `copied`
+    inside the units' memories, and a start-up for each of its `transfers`, for it prepares one after the other.
     """
     engine = profile.units.dram_engine
     rate = engine.bytes_per_cycle * units if engine is not None else profile.dram_bytes_per_cycle
-    alone = moved / rate + transfers * dram_startup_cycles(profile)
+    alone = (moved + copied) / rate + transfers * dram_startup_cycles(profile)
     return max(moved / dram_port_bytes_per_cycle(profile, units), alone)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from compiler.cost.objective import Totals, objective_value
+from compiler.cost.objective import NO_TOTALS, Totals, objective_value
 from compiler.degraded import defects_of, failed_group
 from compiler.errors import LimitError, printable
 from compiler.fusion.gap_fields import amounts, field_of_rule
@@ -185,18 +185,21 @@ class Evaluator:
             known = self._totals[group] = Totals.of((choice.cost,))
         return known
 
-    def refined(self, group: int, tried: int) -> Choice:
-        """The tiling of a group that has one, with the best of at most so many tiles by cost (FUSE-O)."""
+    def refined(self, group: int, tried: int, beside: Totals = NO_TOTALS) -> Choice:
+        """The tiling of a group that has one, with the best of at most so many tiles by cost (FUSE-O).
+
+        `beside`: totals of all other groups, where the objective is no sum.
+        """
         choice = self.tiling(group)
         if isinstance(choice, Refusal):
             raise refused(self.facts, group, choice, self.profile)
         geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
-        content = (tried, geometry.content())
+        content = (tried, beside, geometry.content())
         same = self._refined.get(content)
         if same is not None:
             found = _renamed(*same, geometry)
             return choice if isinstance(found, Refusal) else found
-        better = refined(choice, geometry, self.profile, self.constraints(group), self._wishes, tried)
+        better = refined(choice, geometry, self.profile, self.constraints(group), self._wishes, tried, beside)
         geometry.forget_frustums()
         self._refined[content] = (geometry.inputs, geometry.indices, better)
         return better

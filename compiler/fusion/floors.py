@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from compiler.cost.array import CoreWork, array_lanes, least_core_energy_pj
+from compiler.cost.array import CoreWork, arranged_lanes, arrangements, least_core_energy_pj
 from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles, mac_energy_pj, reads_are_shared
 from compiler.fusion.bounds import elements_of, needed_by_reader, needed_of
 from compiler.fusion.segment_graph import SegmentGraph, bits, mask_of
@@ -100,29 +100,31 @@ class GroupFloors:
         if not groups:
             return np.zeros((0, 3))
         outputs = [group.bit_length() - 1 for group in groups]
-        sums, most, read, kept = [], [], [], []
+        sums, most, read, kept, begun = [], [], [], [], []
         for group in groups:
             figures, reads, highest = self._sums(group)
             sums.append(figures)
             most.append(highest)
             read.append(self._read_bytes(reads & ~group, group))
             kept.append(self._read_bytes(self._not_taken_over(reads & ~group, group), group))
+            begun.append(self._read_bytes(self._reads[(group & -group).bit_length() - 1] & ~group, group))
         written = np.array([self._output_bytes[op] for op in outputs], dtype=np.float64)
         shares = np.array([self._share_of(group) for group in groups], dtype=np.float64)
-        ends = np.array(read, dtype=np.float64), written, np.array(kept, dtype=np.float64)
+        ends = *(np.array(sizes, dtype=np.float64) for sizes in (read, kept, begun)), written
         in_parts = np.array([self._is_in_parts(group) for group in groups])
         return self._bounds(np.array(sums, dtype=np.float64), shares, ends, np.array(most, dtype=np.float64), in_parts)
 
     def _bounds(
-        self, table: Floats, shares: Floats, ends: tuple[Floats, Floats, Floats], most: Floats, in_parts: np.ndarray
+        self, table: Floats, shares: Floats, ends: tuple[Floats, ...], most: Floats, in_parts: np.ndarray
     ) -> Floats:
         """The least over all ways of spreading, orders and rounds.
 
-        `ends`: bytes read, written, and read into what nothing is written over. `in_parts` as in `_is_in_parts`.
+        `ends`: bytes read, read into what nothing is written over, read by the first op, for which all others wait, and
+        written. `in_parts` as in `_is_in_parts`.
         """
         profile = self.profile
         result = np.full((len(table), 3), np.inf)
-        read, written, kept = ends
+        read, kept, begun, written = ends
         weights = table[:, _WEIGHTS]
         rate = dram_port_bytes_per_cycle(profile, profile.units.count)
         startup = ceil(2 * dram_startup_cycles(profile))
@@ -145,7 +147,7 @@ class GroupFloors:
                 for first, second in pairwise(_ROUNDS):
                     moved = read + weights + written + (fewest + first - 1) * again
                     exposed = np.where(mixing, np.minimum(1.0, copies / (fewest + second - 1)), 0.0)
-                    cycles = np.maximum(passing, np.maximum(moved / rate, busy + (read + written) * exposed / rate))
+                    cycles = np.maximum(passing, np.maximum(moved / rate, busy + (begun + written) * exposed / rate))
                     cycles = np.floor(cycles * (1 - _ROUNDING)) + np.where(moved > 0, startup, 0)
                     energy = table[:, _ENERGY] + (moved - written) * profile.dram.read_pj_per_byte
                     energy += written * profile.dram.write_pj_per_byte
@@ -353,11 +355,12 @@ def _cycles(op: OpFacts, positions: float, channels: int, parts: int, profile: P
     array = profile.matrix.arrays.get(op.dtype)
     if op.matrix is None or array is None:
         return vector
-    ox, oy = array_lanes(op, profile)
-    shape = op.matrix
-    together = min(shape.out_channels, array.k)
-    steps = mine / together if shape.groups > 1 else ceil_div(mine, array.k)
-    on_array = positions / (ox * oy) * steps * ceil_div(shape.in_channels, array.c) * shape.taps
+    shape, on_array = op.matrix, inf
+    for lanes in arrangements(array):
+        together = min(shape.out_channels, lanes.k)
+        steps = mine / together if shape.groups > 1 else ceil_div(mine, lanes.k)
+        depth = ceil_div(shape.in_channels, lanes.c) * shape.taps
+        on_array = min(on_array, positions / (lanes.ox * lanes.oy) * steps * depth)
     return vector + min(on_array, 2 * float(op.macs) * positions * mine / profile.vector.lanes)
 
 
@@ -365,10 +368,10 @@ def _operand_energy(facts: GraphFacts, op: OpFacts, positions: float, channels: 
     """pJ of an op's operands and results inside the cores at least: of one core that works on all of it at once."""
     if positions * channels < 1:
         return 0.0
-    work = CoreWork(steps=max(1, _steps(op, positions, profile)), positions=int(positions), channels=channels, pieces=1)
+    work = CoreWork(steps=_steps(op, positions, profile), positions=int(positions), channels=channels, pieces=1)
     return least_core_energy_pj(op, work, element_sizes(facts, op), profile)
 
 
-def _steps(op: OpFacts, positions: float, profile: Profile) -> int:
-    ox, oy = array_lanes(op, profile) if op.dtype in profile.matrix.arrays else (1, 1)
-    return int(positions / (ox * oy))
+def _steps(op: OpFacts, positions: float, profile: Profile) -> tuple[int, ...]:
+    lanes = arranged_lanes(op, profile) if op.dtype in profile.matrix.arrays else ((1, 1),)
+    return tuple(max(1, int(positions / (ox * oy))) for ox, oy in lanes)

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from compiler.cost.objective import Totals, objective_value
+from compiler.cost.objective import NO_TOTALS, Totals, objective_value, ranking
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.greedy import MAX_OPS, group_order
 from compiler.fusion.segment_graph import SegmentGraph, bits
@@ -74,7 +74,7 @@ def _joined(
             if isinstance(evaluator.tiling(union), Refusal):
                 continue
             after = total - evaluator.totals(parts) + evaluator.totals((union,))
-            if objective_value(objective, after) < objective_value(objective, total):
+            if ranking(objective, after) < ranking(objective, total):
                 groups, total, waiting = ordered, after, True
                 break
     return groups
@@ -108,7 +108,7 @@ def _may_join(evaluator: Evaluator, graph: SegmentGraph, union: int) -> bool:
 def _refined(evaluator: Evaluator, groups: tuple[int, ...], outside: Totals, fixed: frozenset[int]) -> Improved:
     """The costliest groups with tiles by cost, as far as the whole gets no worse."""
     objective = evaluator.options.objective
-    total = outside + evaluator.totals(groups)
+    total = before = outside + evaluator.totals(groups)
     costs = {group: evaluator.totals((group,)) for group in groups if group not in fixed}
     kind = "energy" if objective == "edp" else objective
     order = sorted(costs, key=lambda group: (-objective_value(kind, costs[group]), group))
@@ -118,8 +118,10 @@ def _refined(evaluator: Evaluator, groups: tuple[int, ...], outside: Totals, fix
         if not tiles:
             continue
         left -= tiles * evaluator.steps(group)
-        found = evaluator.refined(group, tiles)
+        # the others as they were: equal groups are then refined once
+        beside = before - costs[group] if objective == "edp" else NO_TOTALS
+        found = evaluator.refined(group, tiles, beside)
         after = total - costs[group] + Totals.of((found.cost,))
-        if objective_value(objective, after) < objective_value(objective, total):
+        if ranking(objective, after) < ranking(objective, total):
             better[group], total = found, after
     return Improved(evaluator=evaluator.with_tilings(better), groups=groups)

@@ -160,6 +160,11 @@ def _matrix_relations(matrix: Matrix) -> Iterator[_Relation]:
     for dtype in matrix.arrays:
         if dtype not in matrix.pj_per_mac:
             yield f"matrix.pj_per_mac.{dtype}", None, "an energy for every array's element type"
+    for dtype, array in matrix.arrays.items():
+        if array.c % array.block_rows:
+            yield f"matrix.arrays.{dtype}.block_rows", array.block_rows, f"a divisor of c ({array.c})"
+        if array.k % array.block_columns:
+            yield f"matrix.arrays.{dtype}.block_columns", array.block_columns, f"a divisor of k ({array.k})"
     widest = max(matrix.arrays, key=element_bytes)
     operand_bytes = element_bytes(widest)
     one_operand = f"at least one element of the array for {widest} ({operand_bytes} bytes)"

@@ -114,19 +114,23 @@ class Engines(_Part, frozen=True, kw_only=True):
 class Array(_Part, frozen=True, kw_only=True):
     """The matrix unit's array for one element type.
 
-    All lanes work in the same cycle, each on one multiply-accumulate.
+    All lanes work in the same cycle, each on one multiply-accumulate. An array may be made of equal blocks, each with
+    buffers of its own. Rows of blocks then work on parts of the input channels or on output rows, columns of blocks on
+    parts of the output channels or on output columns, whichever suits an op.
     """
 
     k: Annotated[Count, _means("lanes over output channels")]
     c: Annotated[Count, _means("lanes over input channels")]
     ox: Annotated[Count, _means("lanes over output columns")] = 1
     oy: Annotated[Count, _means("lanes over output rows")] = 1
+    block_rows: Annotated[Count, _means("rows of blocks, on parts of the input channels or on output rows")] = 1
+    block_columns: Annotated[Count, _means("columns of blocks, on output channels or on output columns")] = 1
 
 
 class Buffer(_Part, frozen=True, kw_only=True):
     """Operand storage inside a core's matrix unit."""
 
-    capacity_bytes: Annotated[Bytes, _means("size, of all lanes together")]
+    capacity_bytes: Annotated[Bytes, _means("size, of all lanes of a block together")]
     read_pj_per_byte: Annotated[PicojoulesPerByte, _means("energy of a read")]
     write_pj_per_byte: Annotated[PicojoulesPerByte, _means("energy of a write")]
 
@@ -140,6 +144,7 @@ class Buffers(_Part, frozen=True, kw_only=True):
     weight: Annotated[Buffer | None, _means("buffer of weights")] = None
     output: Annotated[Buffer | None, _means("buffer of partial sums")] = None
     input: Annotated[Buffer | None, _means("buffer of inputs")] = None
+    result: Annotated[Buffer | None, _means("buffer of the whole core, through which finished results leave")] = None
 
 
 class Matrix(_Part, frozen=True, kw_only=True):

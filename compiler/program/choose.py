@@ -21,12 +21,10 @@ from compiler.fusion.groups import FusedSegment, Group, Origin, Simulated, Simul
 from compiler.fusion.map_chips import MappedGraph, MapToChips
 from compiler.fusion.rivals import Rivals
 from compiler.fusion.segment_graph import bits
-from compiler.garbage import collection_paused
 from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.partition import Refused
 from compiler.profile.schema import Profile
-from compiler.program.encoding.sizes import program_sizes
 from compiler.program.errors import ProgramError
 from compiler.program.loops.time import ProgramTime, time_of
 from compiler.program.lower import LoweredSegment, LowerSegments, key_of, no_programs
@@ -72,14 +70,13 @@ class ChoosePlans:
             return mapped
         self.lowering.lowered.of(fused.facts.graph)
         segments = list(fused.segments)
-        with collection_paused():
-            for number, rivals in fused.rivals.items():
-                outside = Totals()
-                for other, found in enumerate(segments):
-                    if other != number:
-                        outside += _totals(found)
-                chooser = _Chooser(self, fused.facts, rivals, outside)
-                segments[number] = chooser.chosen(segments[number])
+        for number, rivals in fused.rivals.items():
+            outside = Totals()
+            for other, found in enumerate(segments):
+                if other != number:
+                    outside += _totals(found)
+            chooser = _Chooser(self, fused.facts, rivals, outside)
+            segments[number] = chooser.chosen(segments[number])
         self.lowering.compilers.of(fused.facts).forget_boxes()
         chosen = replace(fused, segments=tuple(segments), rivals={})
         verify_fused(chosen)
@@ -101,11 +98,12 @@ class _Met(NamedTuple):
 
 
 class _Tried(NamedTuple):
-    """A plan whose whole program was simulated."""
+    """A plan whose whole program was simulated, and what that takes."""
 
     origin: Origin
     grouped: Grouped
     time: ProgramTime
+    totals: Totals
 
 
 class _Chooser:
@@ -126,26 +124,25 @@ class _Chooser:
         first = self._rivals.found
         if self._lowering.exceeds_dram(self._facts, by_price) is not None:
             return by_price
-        timed = self._whole(by_price)
-        if timed is None:
+        lowered = self._whole(by_price)
+        if lowered is None or self._lowering.refused(self._facts, by_price, lowered) is not None:
             return by_price
-        lowered = LoweredSegment(program=timed.program, time=timed, sizes=program_sizes(timed.program))
-        if self._lowering.refused(self._facts, by_price, lowered) is not None:
-            return by_price
+        timed = lowered.time
+        assert timed is not None
         self._left = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
         self._tiles_max = _TILES * _tiles(by_price.groups)
         for group, part in zip(first.groups, timed.parts().values(), strict=True):
             choice = _choice(first, group)
             self._alone[group, choice.tiling] = _Met(choice, self._figures(part))
-        tried = [_Tried("price", first, timed)]
+        tried = [self._tried("price", first, timed)]
         excluded: list[Literal["rules", "none"]] = []
         for origin, grouped in self._others(first):
             if any(_same(grouped, one.grouped) for one in tried):
                 continue
             is_far = origin != "simulation" and self._is_far(grouped, tried)
-            time = None if is_far else self._whole(self._bare(grouped))
-            if time is not None:
-                tried.append(_Tried(origin, grouped, time))
+            whole = None if is_far else self._whole(self._bare(grouped))
+            if whole is not None and whole.time is not None:
+                tried.append(self._tried(origin, grouped, whole.time))
             elif origin == "rules" or origin == "none":
                 excluded.append(origin)
         self._prove_best(tried)
@@ -160,7 +157,7 @@ class _Chooser:
         """Sort plans, the best first, and drop those whose program is not safe; the first one's program is kept."""
         programs = self._lowering.lowered.programs
         while tried:
-            tried.sort(key=lambda one: self._value(self._figures(one.time)))
+            tried.sort(key=lambda one: self._value(one.totals))
             lowered = self._proved(self._bare(tried[0].grouped))
             if lowered is None or lowered.time is None:
                 del tried[0]
@@ -168,14 +165,14 @@ class _Chooser:
                 break
             else:
                 # it is proved in another form
-                tried[0] = tried[0]._replace(time=lowered.time)
+                tried[0] = self._tried(tried[0].origin, tried[0].grouped, lowered.time)
         for one in tried[1:]:
             programs.pop(key_of(self._bare(one.grouped).groups), None)
 
     def _is_far(self, grouped: Grouped, tried: Sequence[_Tried]) -> bool:
         """Whether a strategy's plan is so far behind by price that it is not simulated."""
         price, least = (self._value(one.totals)[0] for one in (grouped, self._rivals.found))
-        best = min(self._value(self._figures(one.time))[0] for one in tried)
+        best = min(self._value(one.totals)[0] for one in tried)
         return price > max(_FAR * least, best)
 
     def _others(self, first: Grouped) -> Iterator[tuple[Origin, Grouped]]:
@@ -299,20 +296,21 @@ class _Chooser:
 
     # --- whole plans --------------------------------------------------------------------------------------------------
 
-    def _whole(self, found: FusedSegment) -> ProgramTime | None:
-        """The time of a segment's program, which the lowering then knows; None if it has none."""
+    def _whole(self, found: FusedSegment) -> LoweredSegment | None:
+        """A segment's program and its time, which the lowering then knows; None if it has none."""
         known, key = self._lowering.lowered.programs, key_of(found.groups)
         if _tiles(found.groups) > self._tiles_max:
             return None
 
-        def simulated() -> ProgramTime:
-            return time_of(self._lowering.steps_of(self._facts, found, found.groups).lowered(), self._profile)
+        def simulated() -> LoweredSegment:
+            program = self._lowering.steps_of(self._facts, found, found.groups).lowered()
+            return replace(LoweredSegment.of(program), time=time_of(program, self._profile))
 
         if key not in known:
-            time = _if_it_can_be(simulated)
-            if time is None:
+            lowered = _if_it_can_be(simulated)
+            if lowered is None:
                 return None
-            known[key] = time
+            known[key] = lowered
         return known[key]
 
     def _proved(self, found: FusedSegment) -> LoweredSegment | None:
@@ -334,8 +332,11 @@ class _Chooser:
             origin=one.origin,
             groups=len(one.grouped.groups),
             estimated=one.grouped.totals,
-            simulated=self._figures(one.time),
+            simulated=one.totals,
         )
+
+    def _tried(self, origin: Origin, grouped: Grouped, time: ProgramTime) -> _Tried:
+        return _Tried(origin, grouped, time, self._figures(time))
 
     def _figures(self, time: ProgramTime) -> Totals:
         dram = time.moved().memories["dram"]

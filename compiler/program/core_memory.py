@@ -5,6 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
 
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops.op_facts import OpFacts
@@ -15,15 +18,19 @@ from compiler.program.group import GroupLowering
 from compiler.program.located import Part
 from compiler.program.program import Level
 from compiler.program.recent import Recent
+from compiler.program.steps.commands import ranks_of
 from compiler.program.stored_boxes import StoredBoxes
 from compiler.program.tiles import Index, Store, Tiles
-from compiler.program.weight_reach import Core
 from compiler.tiling.memory import KEPT, NEXT, STORES, TILE, WAITING
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
 # A core's work: its unit, the unit's tile, the core, the core tile.
 Work = tuple[int, Index, int, dict[str, int]]
+# The core tiles that are worked on at the same time: unit and index of each.
+Together = frozenset[tuple[int, ...]]
+# What is done at the same time, and the core tiles of that.
+CoreRound = tuple[list[Work], Together]
 
 
 class NestedMemory(GroupLowering):
@@ -35,7 +42,7 @@ class NestedMemory(GroupLowering):
         self._lengths: dict[str, tuple[int, ...]] = {}
         self._core_strides: dict[str, tuple[int, ...]] = {}
         # by round its core rounds, and by unit and tile
-        self._known_rounds = Recent[int, list[list[Work]]](1)
+        self._known_rounds = Recent[int, list[CoreRound]](1)
         self._known_core_rounds = Recent[tuple[int, ...], list[list[Work]]](group.configuration.units)
         self._alone: dict[str, bool] = {}
         self._drained: dict[str, StoredBoxes] = {}
@@ -111,28 +118,90 @@ class NestedMemory(GroupLowering):
                 twins.add(places, ("core tile", name), ("core tile", name, 1), address)
                 self._doubled.add(name)
 
-    @cached_property
-    def _core_turns(self) -> dict[tuple[int, ...], int]:
+    def core_turn(self, unit: int, core: int, index: Index) -> int:
         """Which of two buffers a core tile uses: by its number among the core's; slices of the channels share it."""
-        counts: dict[Core, int] = {}
-        found: dict[tuple[int, ...], int] = {}
-        for jobs in self.rounds:
-            for unit, tile in jobs:
-                for work in self.core_rounds(unit, tile):
-                    for _, _, core, index in work:
-                        key = self._core_turn_key(unit, core, index)
-                        if key not in found:
-                            found[key] = counts.get((unit, core), 0) % 2
-                            counts[unit, core] = counts.get((unit, core), 0) + 1
-        return found
+        return self._core_turns[self._core_turn_key(unit, core, index)]
+
+    @cached_property
+    def _core_turns(self) -> bytes:
+        """By key of a core's tile its turn."""
+        jobs, key_of = [job for its in self.rounds for job in its], self._core_turn_key
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for number, (unit, tile) in enumerate(jobs):
+            alike.setdefault((unit, *self._kind_of(tile)), []).append(number)
+        sizes, ways = np.zeros(len(jobs), dtype=np.int64), []
+        for numbers in alike.values():
+            unit, tile = jobs[numbers[0]]
+            way = [key_of(unit, core, index) for its in self.core_rounds(unit, tile) for _, _, core, index in its]
+            begins = np.array([key_of(unit, 0, self._first_core_tile(jobs[number][1])) for number in numbers])
+            ways.append((numbers, begins[:, None] + np.array(way, dtype=np.int64) - begins[0]))
+            sizes[numbers] = len(way)
+        keys, starts = np.empty(sizes.sum(), dtype=np.int64), np.cumsum(sizes) - sizes
+        for numbers, its_keys in ways:
+            keys[starts[numbers][:, None] + np.arange(its_keys.shape[1])] = its_keys
+        # in order, each once
+        keys = keys[np.sort(np.unique(keys, return_index=True)[1])]
+        span, _ = self._turn_strides
+        turns = np.zeros(span * self.units * self.configuration.cores, dtype=np.uint8)
+        turns[keys] = ranks_of(keys // span) % 2
+        return turns.tobytes()
+
+    def _core_turn_key(self, unit: int, core: int, index: Index) -> int:
+        span, strides = self._turn_strides
+        key = (unit * self.configuration.cores + core) * span
+        for number, stride in zip(index.values(), strides, strict=True):
+            key += number * stride
+        return key
+
+    @cached_property
+    def _turn_strides(self) -> tuple[int, list[int]]:
+        """How far the keys of two cores lie apart, and those of neighbouring core tiles along each axis."""
+        span, strides = 1, []
+        for axis, count in reversed(self.core_tiles.counts.items()):
+            is_shared = axis == "C" and not self.configuration.slices_outer
+            strides.append(0 if is_shared else span)
+            span *= 1 if is_shared else count
+        return span, strides[::-1]
+
+    def _first_core_tile(self, tile: Index) -> dict[str, int]:
+        """The first core tile along each axis of a unit's tile."""
+        return {axis: self._blocks[axis][tile.get(axis, 0)] for axis in self.core_tiles.order}
 
     @abstractmethod
     def core_rounds(self, unit: int, index: Index) -> list[list[Work]]:
         """What the cores of a unit do in turn with one of its tiles."""
 
-    def _core_turn_key(self, unit: int, core: int, index: Index) -> tuple[int, ...]:
-        numbers = [number for axis, number in index.items() if axis != "C" or self.configuration.slices_outer]
-        return (unit, core, *numbers)
+    @cached_property
+    def round_kinds(self) -> Sequence[int]:
+        """By round its kind: units work on tiles of the same kinds."""
+        known: dict[object, int] = {}
+        kinds = (tuple([(unit, *self._kind_of(tile)) for unit, tile in jobs]) for jobs in self.rounds)
+        return [known.setdefault(kind, len(known)) for kind in kinds]
+
+    def _kind_of(self, tile: Index) -> list[int]:
+        """The kind of a unit's tile: those of one kind are cut alike, and make the same channels of all tensors."""
+        return [self._kinds[axis][number] for axis, number in tile.items()]
+
+    @cached_property
+    def _kinds(self) -> dict[str, list[int]]:
+        """By axis of the units' walk and tile along it a number: equal where core tiles make something anew alike."""
+        tiles, ops = self.core_tiles, self.geometry.ops
+        told_apart = {"C", *(tiles.dims(op.output)[op.channel_axis].axis for op in ops if op.channel_axis is not None)}
+        found = {}
+        for axis, count in self.tiles.counts.items():
+            known: dict[object, int] = {}
+            if axis in told_apart or axis not in tiles.counts:
+                found[axis] = list(range(count))
+                continue
+            its = tiles.frustums.tiles[axis]
+            columns = [its.begins, np.arange(its.count) == 0]
+            for dim in (dim for op in ops for dim in tiles.dims(op.output) if dim.axis == axis):
+                starts, stops, firsts = (np.array(ranges) for ranges in (dim.starts, dim.stops, dim.firsts))
+                columns += [stops > starts, stops > firsts]
+            of_tiles = [row.tobytes() for row in np.stack(columns, axis=1)]
+            blocks = pairwise([*self._blocks[axis], its.count])
+            found[axis] = [known.setdefault(tuple(of_tiles[begin:end]), len(known)) for begin, end in blocks]
+        return found
 
     def taken_over(self) -> dict[str, str]:
         """Results that are written over an operand in a core."""
@@ -231,7 +300,7 @@ class NestedMemory(GroupLowering):
         if is_empty(box):
             return None
         key: Key = ("core tile", name)
-        if name in self._doubled and self._core_turns[self._core_turn_key(unit, core, index)]:
+        if name in self._doubled and self.core_turn(unit, core, index):
             key = (*key, 1)
         slot = self.buffers.slots[self.core_place(unit, core), key]
         root = self._root(name)

@@ -100,16 +100,14 @@ class FlatLowering(GroupLowering):
             if part < len(slices):
                 yield entry, Need((entry.unit, 0), slices[part], slices[part])
 
-    def needs(self, step: int) -> Iterator[tuple[int, Need]]:
-        """What all tiles need of an op's weights, round by round."""
+    def needs_of(self, step: int, number: int) -> Iterator[Need]:
+        """What the tiles of a round need of an op's weights."""
         op = self.geometry.ops[step]
         is_parted = self.group.input_parts > 1 and op is self.geometry.product
-        for number in range(len(self.rounds)):
-            for entry in self._entries(op, number):
-                for part in self.parts(entry.unit) if is_parted else ():
-                    yield from ((number, self._need(entry, channels, part)) for channels in self._slices(step, entry))
-                for channels in () if is_parted else self._slices(step, entry):
-                    yield number, self._need(entry, channels)
+        for entry in self._entries(op, number):
+            for part in self.parts(entry.unit) if is_parted else (None,):
+                for channels in self._slices(step, entry):
+                    yield self._need(entry, channels, part)
 
     def _slices(self, step: int, entry: _Entry) -> list[tuple[int, int]]:
         return self.weights.slices(step, entry.channels)

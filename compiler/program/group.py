@@ -21,7 +21,7 @@ from compiler.program.program import Level, Opcode
 from compiler.program.slots import Slot
 from compiler.program.stored_boxes import StoredBoxes
 from compiler.program.tiles import Index, Tiles
-from compiler.program.weight_reach import Core, Need
+from compiler.program.weight_reach import Core, Need, Needs
 from compiler.program.weights import GroupWeights
 from compiler.tiling.lowerable import falls_check
 from compiler.tiling.tiled import TiledGroup
@@ -178,9 +178,22 @@ class GroupLowering(SharedLowering):
 
     # --- weights ------------------------------------------------------------------------------------------------------
 
+    def needs(self, step: int) -> Needs:
+        """What all uses of an op's weights need."""
+        kinds, found = self.round_kinds, dict[int, Sequence[Need]]()
+        for number, kind in enumerate(kinds):
+            if kind not in found:
+                found[kind] = tuple(dict.fromkeys(self.needs_of(step, number)))
+        return Needs(kinds, found)
+
     @abstractmethod
-    def needs(self, step: int) -> Iterator[tuple[int, Need]]:
-        """What all uses of an op's weights need, with their rounds, in order."""
+    def needs_of(self, step: int, number: int) -> Iterator[Need]:
+        """What the uses of an op's weights in a round need, in order."""
+
+    @cached_property
+    def round_kinds(self) -> Sequence[int]:
+        """By round its kind: rounds of one kind need the same weights."""
+        return range(len(self.rounds))
 
     @cached_property
     def working_cores(self) -> list[Core]:
@@ -213,10 +226,10 @@ class GroupLowering(SharedLowering):
     def turn(self, number: int, at: At) -> int:
         """Whose turn it is to load or send first what several need: step `number` of an iteration, at its counters.
 
-        It moves on with the step, and by as many as share out what is loaded with the innermost counters, as far as a
-        loop may take to do the same again (SCHED-2).
+        It moves on with the step and with the innermost counters, as far as a loop may take to do the same again
+        (SCHED-2).
         """
-        return number + self.sharing * ((self._innermost(at) + sum(at[1:])) % PERIOD_MAX)
+        return number + (self._innermost(at) + sum(at[1:])) % PERIOD_MAX
 
     def _innermost(self, at: At) -> int:
         unit, index = self.rounds[at[0]][0]
@@ -257,7 +270,7 @@ class GroupLowering(SharedLowering):
                 units.setdefault(held.box, []).append(unit)
         region, turn = self.context.region(name), self.turn(self.geometry.inputs.index(name), at)
         for number, (box, targets) in enumerate(wanted.items()):
-            self.deliver(region, targets, units[box], box, self.element(name), turn + number * self.sharing)
+            self.deliver(region, targets, units[box], box, self.element(name), turn + number)
 
     def _load_to_stores(self) -> None:
         """Let an input lie in its store from the start where the unit's other tiles need all of it and nothing else.

@@ -15,7 +15,6 @@ from compiler.frontend.source import ModelSource, opened
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.groups import FusedSegment, Group
 from compiler.fusion.map_chips import MappedGraph
-from compiler.garbage import collection_paused
 from compiler.ir.graph import Graph
 from compiler.ops.op_facts import GraphFacts
 from compiler.partition.partition import Refused
@@ -49,6 +48,11 @@ class LoweredSegment:
     proof: ProvedProgram | None = None
     sizes: ProgramSizes | None = None
 
+    @classmethod
+    def of(cls, program: Program) -> LoweredSegment:
+        """A program that is neither proved nor simulated yet."""
+        return cls(program=program, sizes=program_sizes(program))
+
 
 # A segment, why it is refused, by op its part of the limit that the program comes nearest to, and the program.
 _Tried = tuple[FusedSegment, Refused | None, dict[int, float], LoweredSegment | None]
@@ -76,7 +80,7 @@ class Lowered:
     graph: Graph | None = None
     segments: dict[object, LoweredSegment] = field(default_factory=dict)
     groups: EqualGroups = field(default_factory=EqualGroups)
-    programs: dict[object, ProgramTime] = field(default_factory=dict)
+    programs: dict[object, LoweredSegment] = field(default_factory=dict)
 
     def of(self, graph: Graph) -> None:
         """Forget what is of another graph."""
@@ -139,8 +143,7 @@ class LowerSegments:
         return LoweredGraph(mapped=mapped, segments=tuple(result))
 
     def _tried(self, facts: GraphFacts, found: FusedSegment) -> _Tried:
-        with collection_paused():
-            lowered = self._lowered(facts, found)
+        lowered = self._lowered(facts, found)
         if isinstance(lowered, Refused):
             return found, lowered, {}, None
         return found, self.refused(facts, found, lowered), self._shares(found, lowered), lowered
@@ -171,20 +174,14 @@ class LowerSegments:
     def _proved(self, facts: GraphFacts, found: FusedSegment, groups: Sequence[Group]) -> LoweredSegment | Refused:
         """A program of some groups of a segment, proved."""
         ops = tuple(op for group in groups for op in group.ops)
-        timed = self.lowered.programs.get(key_of(groups))
         try:
-            program, proof = self._safe(
-                lambda: self.steps_of(facts, found, groups), None if timed is None else timed.program
-            )
+            return self._safe(lambda: self.steps_of(facts, found, groups), self.lowered.programs.get(key_of(groups)))
         except ProgramError as error:
             if error.violation == "size":
                 return self._too_large(facts, ops, error.actual, error.limit)
             raise InternalError(
                 "a program of ours is not safe", stage="lower", node=found.segment.id, actual=str(error)
             ) from error
-        if timed is None or program is not timed.program:
-            timed = time_of(program, self.profile)
-        return LoweredSegment(program=program, time=timed, proof=proof, sizes=program_sizes(program))
 
     def steps_of(self, facts: GraphFacts, found: FusedSegment, groups: Sequence[Group]) -> SegmentSteps:
         """Some groups of a segment, in the order in which they run."""
@@ -206,24 +203,29 @@ class LowerSegments:
             self.lowered.groups,
         )
 
-    def _safe(self, steps: Callable[[], SegmentSteps], program: Program | None) -> tuple[Program, ProvedProgram]:
-        """A segment's program, `program` if it is known, and its proof; ProgramError where it cannot be proved.
+    def _safe(self, steps: Callable[[], SegmentSteps], known: LoweredSegment | None) -> LoweredSegment:
+        """A segment's program, the `known` one if there is one, proved; ProgramError where it cannot be.
 
         Statements are found from a few tiles. Should they not hold at others, the segment is listed command by command.
         """
-        shared = self.profile.engines.shared
         try:
-            if program is None:
-                program = steps().lowered()
-            if any(actual > limit for _, limit, actual in _amounts(self.profile, program, program_sizes(program))):
+            lowered = known or LoweredSegment.of(steps().lowered())
+            assert lowered.program is not None
+            assert lowered.sizes is not None
+            if any(actual > limit for _, limit, actual in _amounts(self.profile, lowered.program, lowered.sizes)):
                 # what was listed for its speed is shorter as loops
-                program = steps().lowered(listed_max=0)
-            return program, prove(program, shared=shared)
+                lowered = LoweredSegment.of(steps().lowered(listed_max=0))
+            return self._with_proof(lowered)
         except ProgramError as error:
             if error.violation == "size":
                 raise
-            program = steps().lowered(LISTED_ALL)
-            return program, prove(program, shared=shared)
+            return self._with_proof(LoweredSegment.of(steps().lowered(LISTED_ALL)))
+
+    def _with_proof(self, lowered: LoweredSegment) -> LoweredSegment:
+        program = lowered.program
+        assert program is not None
+        proof = prove(program, shared=self.profile.engines.shared)
+        return replace(lowered, proof=proof, time=lowered.time or time_of(program, self.profile))
 
     def _at_fault(self, facts: GraphFacts, found: FusedSegment) -> list[FailedGroup]:
         """The groups of a segment whose programs fail alone; if none does, those of several ops, or all."""

@@ -9,7 +9,7 @@ from itertools import product, zip_longest
 from typing import NamedTuple
 
 from compiler.ops.op_facts import FACTORS, OpFacts
-from compiler.program.core_memory import NestedMemory, Work
+from compiler.program.core_memory import CoreRound, NestedMemory, Together, Work
 from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.iteration import At, Loop, Step
 from compiler.program.located import Part
@@ -22,9 +22,6 @@ from compiler.program.weight_reach import Core, Need
 from compiler.program.weights import Bound
 from compiler.tiling.tile import Spread
 from compiler.units import ceil_div
-
-# The core tiles of a round: unit and index of each.
-_Round = frozenset[tuple[int, ...]]
 
 
 class _Entry(NamedTuple):
@@ -65,23 +62,22 @@ class NestedLowering(NestedMemory):
             found += [self.step(f"keep {dying}", op, partial(self._keep_results, dying)) for dying in kept]
         return (Loop(name="core tiles", count=lambda at: len(self._rounds_of(at[0])), body=tuple(found)),)
 
-    def _rounds_of(self, number: int) -> list[list[Work]]:
+    def _rounds_of(self, number: int) -> list[CoreRound]:
         """The core rounds of a round of tiles."""
         known = self._known_rounds.get(number)
         if known is None:
             of_units = [self.core_rounds(unit, index) for unit, index in self.rounds[number]]
             if self.group.exchanges and not self._units_share_parts and not self.shares_sums:
-                known = [work for found in of_units for work in found]
+                found = [work for its in of_units for work in its]
             else:
                 rows = zip_longest(*of_units)
-                known = [[entry for found in row if found is not None for entry in found] for row in rows]
-            self._known_rounds[number] = known
+                found = [[entry for its in row if its is not None for entry in its] for row in rows]
+            sets = (frozenset((unit, *index.values()) for unit, _, _, index in work) for work in found)
+            known = self._known_rounds[number] = list(zip(found, sets, strict=True))
         return known
 
-    def _now(self, at: At) -> tuple[list[Work], _Round]:
-        """The core tiles that are worked on at the same time, and a set of them."""
-        work = self._rounds_of(at[0])[at[1]]
-        return work, frozenset((unit, *index.values()) for unit, _, _, index in work)
+    def _now(self, at: At) -> CoreRound:
+        return self._rounds_of(at[0])[at[1]]
 
     @property
     def _parts_are_shared(self) -> bool:
@@ -182,7 +178,7 @@ class NestedLowering(NestedMemory):
         op: OpFacts,
         mine: list[Work],
         at: At,
-        now: _Round,
+        now: Together,
         part: Part,
         sent: Mapping[int, tuple[Held, int]],
     ) -> None:
@@ -289,17 +285,15 @@ class NestedLowering(NestedMemory):
         whole = self._unit_channels(op, entry.unit, entry.tile)
         return Need((entry.unit, entry.core), channels, whole, None if part is None else part.range)
 
-    def needs(self, step: int) -> Iterator[tuple[int, Need]]:
-        """What all core tiles need of an op's weights, round by round."""
+    def needs_of(self, step: int, number: int) -> Iterator[Need]:
+        """What the core tiles of a round need of an op's weights."""
         op = self.geometry.ops[step]
         is_parted = self.group.input_parts > 1 and op is self.geometry.product
-        for number in range(len(self.rounds)):
-            for work in self._rounds_of(number):
-                for entry in self._entries(op, self._working(op, work)):
-                    if is_empty(entry.box):
-                        continue
+        for work, _ in self._rounds_of(number):
+            for entry in self._entries(op, self._working(op, work)):
+                if not is_empty(entry.box):
                     for part in self.parts(entry.unit) if is_parted else (None,):
-                        yield number, self._need(op, entry, part)
+                        yield self._need(op, entry, part)
 
     def _use(self, at: At) -> int:
         """The number of a use of an op's weights, counted over all core rounds."""
@@ -319,7 +313,7 @@ class NestedLowering(NestedMemory):
                 bound = self.weights.bound(step, self._need(op, entry), at[0], self._use(at))
                 self._call(op, entry, bound)
 
-    def _pull_waiting(self, op: OpFacts, entry: _Entry, now: _Round) -> None:
+    def _pull_waiting(self, op: OpFacts, entry: _Entry, now: Together) -> None:
         """Bring what waits of an op's result beside what is made anew."""
         self._pull(op.output, entry.unit, entry.core, entry.core_tile, entry.held, now, at_once=False)
 
@@ -373,7 +367,8 @@ class NestedLowering(NestedMemory):
         if op.channel_axis is None:
             return
         element = self.element(op.output)
-        alike: dict[tuple[int, ...], list[tuple[Core, Held, Box]]] = {}
+        # by core tile who needs what, and the different boxes of that
+        alike: dict[tuple[int, ...], tuple[list[tuple[Core, Held, Box]], list[Box]]] = {}
         for unit, _, core, index in work:
             made = self.core_tiles.fresh(op.output, index)
             source = self._core_tile(op.output, unit, core, index)
@@ -382,15 +377,16 @@ class NestedLowering(NestedMemory):
                 continue
             key = tuple(index.values())
             if key not in alike:
-                alike[key] = self._receivers(step, op, [(u, c) for u, _, c, i in work if i == index], index)
+                its = self._receivers(step, op, [(u, c) for u, _, c, i in work if i == index], index)
+                alike[key] = its, list(dict.fromkeys(wanted for _, _, wanted in its))
+            receivers, boxes = alike[key]
+            parts = {wanted: overlap(mine, wanted) for wanted in boxes}
             near: list[tuple[Held, Box]] = []
             far: list[tuple[Held, Box]] = []
-            for (other, peer), target, wanted in alike[key]:
-                if other == unit and peer == core:
-                    continue
-                part = overlap(mine, wanted)
-                if part is not None:
-                    (near if other == unit else far).append((target, part))
+            for receiver, target, wanted in receivers:
+                part = parts[wanted]
+                if part is not None and receiver != (unit, core):
+                    (near if receiver[0] == unit else far).append((target, part))
             # in a cluster by the sender's engine, else from cluster to cluster
             number = self.core_number(unit, core)
             self.send(source, near, self.queue("mvdma", number), element)
@@ -416,7 +412,7 @@ class NestedLowering(NestedMemory):
 
     # --- what waits ---------------------------------------------------------------------------------------------------
 
-    def _pull(self, name: str, unit: int, core: int, index: Index, held: Held, now: _Round, *, at_once: bool) -> None:
+    def _pull(self, name: str, unit: int, core: int, index: Index, held: Held, now: Together, *, at_once: bool) -> None:
         """Bring what waits in the SRAM for lack of room in the core back beside what is made anew.
 
         What another core makes in this round (`now`) comes `at_once` when it is made, all else before.
@@ -435,7 +431,7 @@ class NestedLowering(NestedMemory):
                     queue = self.queue("mvdma", self.core_number(unit, core))
                     self.emitter.copy(Opcode.MOVE, queue, source, held, part, self.element(name))
 
-    def _save_results(self, name: str, unit: int, core: int, index: Index, now: _Round, *, at_once: bool) -> None:
+    def _save_results(self, name: str, unit: int, core: int, index: Index, now: Together, *, at_once: bool) -> None:
         """Put what later core tiles need into stores: at once for those of this round (`now`), else at the end.
 
         What is sent takes the place of what the receiver has needed before, and in this round may still read.

@@ -13,7 +13,7 @@ from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.iteration import At
 from compiler.program.located import Located, Part
-from compiler.program.peers import between_cores, loaders_at_once, send, share_out
+from compiler.program.peers import between_cores, rate_of, send, share_out, shares
 from compiler.program.program import OUTPUT, Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
@@ -23,13 +23,6 @@ from compiler.units import ceil_div, element_bytes
 
 class SharedLowering(Located):
     """Calls on boxes or parts of them, and what passes between units for them."""
-
-    @cached_property
-    def sharing(self) -> int:
-        """How many units load parts of what several of them need."""
-        engine = "gdma" if self.level is Level.SRAM else "iodma"
-        queue = self.queue(engine if self.machine.has(engine) else "iodma", 0)
-        return min(self.units, loaders_at_once(self.machine, queue))
 
     def deliver(self, region: Held, targets: list[Held], units: list[int], box: Box, element: int, turn: int) -> None:
         """Load a box for several units: by multicast; or each a part of it, which the others get from there.
@@ -43,7 +36,10 @@ class SharedLowering(Located):
         queues = [self.queue(engine, unit) for unit in units]
         consecutive = all(b.slot.place - a.slot.place == 1 for a, b in zip(targets, rest, strict=False))
         if rest and self.profile.dram.multicast and consecutive:
-            self.emitter.copy(Opcode.LOAD, queues[0], region, first, box, element, [held.slot for held in rest])
+            also = [held.slot for held in rest]
+            rate = rate_of(self.machine, queues[0])
+            for number, part in enumerate(shares(self.profile, first.strides, box, len(targets), element, rate), turn):
+                self.emitter.copy(Opcode.LOAD, queues[number % len(queues)], region, first, part, element, also)
         elif rest and self.machine.has(between):
             sending = [self.queue(between, unit) for unit in units]
             share_out(self.emitter, region, targets, queues, sending, box, element, turn)
@@ -76,12 +72,13 @@ class SharedLowering(Located):
         # all units work on the same tile
         index = self.rounds[at[0]][0][1]
         receivers = self._receivers_of(step, op, index)
+        boxes = list(dict.fromkeys(wanted for _, _, wanted in receivers))
         for unit, _ in self.rounds[at[0]]:
             held = self.tile(op.output, unit, index)
             mine = self.unit_part(op, unit, held.box) if held is not None else None
             if held is None or mine is None or is_empty(mine):
                 continue
-            parts = {wanted: overlap(mine, wanted) for _, _, wanted in receivers}
+            parts = {wanted: overlap(mine, wanted) for wanted in boxes}
             found = [
                 (target, part)
                 for other, target, wanted in receivers
@@ -276,8 +273,7 @@ class SharedLowering(Located):
                     units.append(unit)
             region = self.context.region(operand.tensor)
             for number, (box, (targets, units)) in enumerate(wanted.items()):
-                its = turn + number * self.sharing
-                self.deliver(region, targets, units, box, self.element(operand.tensor), its)
+                self.deliver(region, targets, units, box, self.element(operand.tensor), turn + number)
 
     def call(
         self,

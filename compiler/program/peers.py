@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from math import ceil, prod
+from math import prod
 
-from compiler.cost.rates import dram_port_bytes_per_cycle, dram_startup_cycles
+from compiler.cost.rates import dram_startup_cycles
 from compiler.ops.slab import lengths
 from compiler.profile.schema import Engine, Link, Profile
 from compiler.program.emitter import Box, Emitter, Held, Machine, overlap
@@ -72,11 +72,6 @@ def send_own(
     source.slot.mark(own.touched)
 
 
-def loaders_at_once(machine: Machine, *queues: int) -> int:
-    """How many engines as slow as the slowest of these it takes to use all of the DRAM's bandwidth."""
-    return ceil(machine.profile.dram_bytes_per_cycle / min(_rate(machine, queue) for queue in queues))
-
-
 def share_out(
     emitter: Emitter,
     region: Held,
@@ -93,8 +88,8 @@ def share_out(
     is shared out; how many parts there are is what to add to it.
     """
     machine = emitter.machine
-    count = min(len(targets), loaders_at_once(machine, loading[0], sending[0]))
-    parts = _shares(machine.profile, targets[0], box, count, element_bytes)
+    rate = min(rate_of(machine, loading[0]), rate_of(machine, sending[0]))
+    parts = shares(machine.profile, targets[0].strides, box, len(targets), element_bytes, rate)
     loaded: list[tuple[int, Box, Slot]] = []
     for number, part in enumerate(parts, first):
         at = number % len(targets)
@@ -108,20 +103,28 @@ def share_out(
     return len(parts)
 
 
-def _rate(machine: Machine, queue: int) -> float:
+def rate_of(machine: Machine, queue: int) -> float:
     """Bytes per cycle of an engine."""
     found: Engine | Link = getattr(machine.profile.engines, machine.queues[queue].engine)
     return found.bytes_per_cycle
 
 
-def _shares(profile: Profile, target: Held, box: Box, count: int, element_bytes: int) -> list[Box]:
-    """A box in as many parts, cut along its outermost axis in memory; whole if that saves less than a start-up."""
-    least = dram_startup_cycles(profile) * dram_port_bytes_per_cycle(profile, 1)
+def shares(
+    profile: Profile, strides: Sequence[int], box: Box, count: int, element_bytes: int, bytes_per_cycle: float
+) -> list[Box]:
+    """A box in at most `count` parts of about equal size, on average no shorter than a start-up or a line of memory.
+
+    It is cut along the outermost axis in memory that has so many positions, the innermost apart; if none has, along
+    the outermost, into as many parts as that allows.
+    """
+    least = max(dram_startup_cycles(profile) * bytes_per_cycle, profile.line_bytes)
     sides = lengths(box)
-    axis = max(range(len(box)), key=lambda a: (sides[a] >= count, target.strides[a]), default=None)
-    if axis is None or sides[axis] < count or prod(sides) * element_bytes < least * count:
+    count = min(count, int(prod(sides) * element_bytes // least))
+    axes = sorted((axis for axis, side in enumerate(sides) if side > 1), key=lambda axis: -strides[axis])
+    if count < 2 or not axes:
         return [box]
-    start, stop = box[axis]
+    axis = next((axis for axis in axes[:-1] if sides[axis] >= count), axes[0])
+    count, (start, stop) = min(count, sides[axis]), box[axis]
     cuts = [start + (stop - start) * number // count for number in range(count + 1)]
     return [(*box[:axis], found, *box[axis + 1 :]) for found in pairwise(cuts)]
 

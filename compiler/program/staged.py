@@ -283,15 +283,14 @@ class StagedLowering(StageMemory):
 
     # --- weights ------------------------------------------------------------------------------------------------------
 
-    def needs(self, step: int) -> Iterator[tuple[int, Need]]:
-        """What all pieces need of an op's weights, round by round."""
-        number, stage = next((n, stage) for n, stage in enumerate(self.group.stages) if step in stage.steps)
+    def needs_of(self, step: int, number: int) -> Iterator[Need]:
+        """What the pieces of a round need of an op's weights."""
+        stage_number, stage = next((n, stage) for n, stage in enumerate(self.group.stages) if step in stage.steps)
         place = stage.steps.index(step)
-        for round_number in range(len(self.rounds)):
-            for turn in self._turns(number, round_number):
-                for entry in turn.row:
-                    for part in turn.slices[place]:
-                        yield round_number, Need(entry.place, part, entry.whole[place])
+        for turn in self._turns(stage_number, number):
+            for entry in turn.row:
+                for part in turn.slices[place]:
+                    yield Need(entry.place, part, entry.whole[place])
 
     def _tables(self, number: int, step: int, at: At) -> None:
         cores = sorted({entry.place for turn in self._turns(number, at[0]) for entry in turn.row})
@@ -321,9 +320,11 @@ class StagedLowering(StageMemory):
         key = (number, at[0], at[1])
         known = self._known_made.get(key)
         if known is None:
+            if self._known_made and at[0] != next(iter(self._known_made))[1]:
+                # those of one round are kept
+                self._known_made.clear()
             turn = self._turns(number, at[0])[at[1]]
-            known = [(entry, self._made(number, entry, at)) for entry in turn.row]
-            self._known_made = {key: known}
+            known = self._known_made[key] = [(entry, self._made(number, entry, at)) for entry in turn.row]
         return known
 
     def _made(self, number: int, entry: _Entry, at: At) -> list[_Made]:

@@ -7,16 +7,17 @@ in which all that one pass needs has a slot. Where not even one round's weights 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 # A unit and its core.
 Core = tuple[int, int]
 # What a slot holds: the weights of a step for a range of channels and a range of what is summed over (None: all of it).
 Content = tuple[int, tuple[int, int], tuple[int, int] | None]
-# A round, who needs weights in it, and which.
-Use = tuple[int, Core, Content]
+# Who needs weights, and which.
+Use = tuple[Core, Content]
 
 
 class Need(NamedTuple):
@@ -29,6 +30,13 @@ class Need(NamedTuple):
     channels: tuple[int, int]
     whole: tuple[int, int]
     summed: tuple[int, int] | None = None
+
+
+class Needs(NamedTuple):
+    """What is needed of an op's weights: by round its kind, and by kind what rounds of it need, in order."""
+
+    kinds: Sequence[int]
+    of_kinds: Mapping[int, Sequence[Need]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,18 +61,21 @@ class Lasting:
         return self.turns[0 if self.passes is None else self.passes[number], core, content]
 
 
-def lasting(uses: Iterable[Use], slots: int, slice_numbers: Sequence[int] | None) -> Lasting | None:
+def lasting(
+    kinds: Sequence[int], uses: Mapping[int, Sequence[Use]], slots: int, slice_numbers: Sequence[int] | None
+) -> Lasting | None:
     """When weights come that last longer than a use; None if a round needs more of them than there are slots.
 
-    `slice_numbers`: by round the slice of the channels that is worked on, where slices lie outermost.
+    `kinds`: by round its kind; `uses`: by kind those of its rounds, in order. `slice_numbers`: by round the slice of
+    the channels that is worked on, where slices lie outermost.
     """
-    found = list(uses)
-    rounds = range(1 + max((number for number, _, _ in found), default=0))
-    for passes in (None, *([slice_numbers] if slice_numbers is not None else []), list(rounds)):
+    for passes in (None, *([slice_numbers] if slice_numbers is not None else []), range(len(kinds))):
         of_pass: dict[tuple[int, Core], dict[Content, int]] = {}
-        for number, core, content in found:
-            its = of_pass.setdefault((0 if passes is None else passes[number], core), {})
-            its.setdefault(content, len(its))
+        # in each pass rounds of one kind need the same
+        for number, kind in dict.fromkeys(zip(repeat(0) if passes is None else passes, kinds, strict=False)):
+            for core, content in uses[kind]:
+                its = of_pass.setdefault((number, core), {})
+                its.setdefault(content, len(its))
         most = max(map(len, of_pass.values()), default=0)
         if most <= slots:
             return _lasting(of_pass, passes, slots, most)

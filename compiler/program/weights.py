@@ -194,17 +194,19 @@ class GroupWeights(PassingWeights):
         if low_high is not None and not is_parted:
             # all uses need the same
             return Lasting.of_one((step, low_high, None), lowering.working_cores)
-        uses = ((number, need.core, self._content(step, need)) for number, need in lowering.needs(step))
-        return lasting(uses, slots, lowering.slice_numbers)
+        kinds, needs = lowering.needs(step)
+        uses = {kind: [(need.core, self._content(step, need)) for need in its] for kind, its in needs.items()}
+        return lasting(kinds, uses, slots, lowering.slice_numbers)
 
     def _lasting_in_unit(self, step: int) -> Lasting | None:
         """The same of weights that wait in the SRAM: all that a unit's cores need of them at once."""
         if step not in self._lasting_in_units:
-            uses = (
-                (number, (need.core[0], 0), (step, need.whole, need.summed))
-                for number, need in self.lowering.needs(step)
-            )
-            self._lasting_in_units[step] = lasting(uses, 1, self.lowering.slice_numbers)
+            kinds, needs = self.lowering.needs(step)
+            uses = {
+                kind: [((need.core[0], 0), (step, need.whole, need.summed)) for need in its]
+                for kind, its in needs.items()
+            }
+            self._lasting_in_units[step] = lasting(kinds, uses, 1, self.lowering.slice_numbers)
         return self._lasting_in_units[step]
 
     def _fill_units_lasting(self, step: int, at: At) -> None:
@@ -237,7 +239,7 @@ class GroupWeights(PassingWeights):
     def _dealt(self, step: int, number: int, at: At) -> int:
         """Whose turn it is to load an op's operand of a number for all that need it."""
         lowering = self.lowering
-        return lowering.turn(len(self.group.geometry.inputs) + step, at) + number * lowering.sharing
+        return lowering.turn(len(self.group.geometry.inputs) + step, at) + number
 
     def _staying(self, step: int, channels: tuple[int, int]) -> tuple[int, int]:
         """The range of an op's channels whose weights come with those of `channels`.

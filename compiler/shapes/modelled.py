@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from compiler.cost.array import CoreWork, array_lanes, core_use
+from compiler.cost.array import core_use, work_on_box
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.shapes.routine import RoutineGeometry
@@ -82,17 +82,9 @@ class CallModel:
         return found
 
     def _op_cycles(self, op: OpFacts, box: Sequence[int]) -> int:
-        lanes = dict(zip(("W", "H"), array_lanes(op, self.profile), strict=True))
-        axes = self.geometry.facts.tensors[op.output].axes
-        channels = 1 if op.channel_axis is None else box[op.channel_axis]
-        steps = positions = 1
-        for axis, (name, length) in enumerate(zip(axes, box, strict=True)):
-            if axis != op.channel_axis:
-                positions *= length
-                steps *= ceil_div(length, lanes.get(name, 1))
-        work = CoreWork(steps=steps, positions=positions, channels=channels, pieces=1)
+        work = work_on_box(op, self.geometry.facts.tensors[op.output].axes, box, self.profile)
         use = core_use(op, work, element_sizes(self.geometry.facts, op), self.profile)
-        return max(use.cycles, use.read_port_cycles, use.write_port_cycles, use.weight_port_cycles)
+        return use.call_cycles
 
 
 def table_cycles(model: CallModel, tiled: Sequence[int], tile: Sequence[int]) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, prod
+from math import inf
 from typing import Any, Final
 
 import numpy as np
 
-from compiler.cost.array import array_lanes, depth_passes
+from compiler.cost.array import depth_passes
 from compiler.cost.objective import Totals
 from compiler.cost.rates import (
     dram_port_bytes_per_cycle,
@@ -23,6 +23,7 @@ from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import ConfiguredWeights
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
+from compiler.tiling.op_columns import OpArrays, op_arrays
 from compiler.tiling.pace import Passed, awaited_cycles
 from compiler.tiling.sharing import passed_parts
 from compiler.tiling.sizes import SizeTable
@@ -87,63 +88,6 @@ class TilePlan:
         steps = self.weights.steps
         homes = weight_homes(steps, [None] * len(steps), int(self.weight_room), 0)
         return sum(w.size_bytes for w, home in zip(steps, homes, strict=True) if home is WeightHome.DRAM)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpArrays:
-    """The ops of a group as columns: what their cycles depend on; `pixels` in array steps of output positions."""
-
-    pixels: Floats
-    channels: Floats
-    per_group: Floats
-    depth: Floats
-    lane_operations: Floats
-    vector_operations: Floats
-    is_matrix: np.ndarray[Any, np.dtype[np.bool_]]
-    lanes_k: Floats
-
-
-def op_arrays(table: SizeTable, profile: Profile) -> OpArrays:
-    """Columns of a group's ops, whole maps."""
-    geometry, matrix = table.geometry, profile.matrix
-    rows, known = [], geometry.projections.known
-    for op in geometry.ops:
-        found = known.get(("column", op.index))
-        # the row of another matrix unit is not this one's
-        if not isinstance(found, tuple) or found[0] is not matrix:
-            found = known["column", op.index] = (matrix, _op_row(op, table, profile))
-        rows.append(found[1])
-    columns = [np.array(column, dtype=np.float64) for column in zip(*rows, strict=True)]
-    return OpArrays(
-        pixels=columns[0],
-        channels=columns[1],
-        per_group=columns[2],
-        depth=columns[3],
-        lane_operations=columns[4],
-        vector_operations=columns[5],
-        is_matrix=columns[6] > 0,
-        lanes_k=columns[7],
-    )
-
-
-def _op_row(op: OpFacts, table: SizeTable, profile: Profile) -> tuple[float, ...]:
-    output = table.geometry.facts.tensors[op.output]
-    columns, rows = array_lanes(op, profile) if op.dtype in profile.matrix.arrays else (1, 1)
-    channels = output.shape[op.channel_axis] if op.channel_axis is not None else 1
-    elements = prod(output.shape)
-    array = profile.matrix.arrays.get(op.dtype)
-    shape = op.matrix
-    depth = depth_passes(shape, 1, array.c) if shape is not None and array is not None else 0
-    return (
-        elements / max(1, channels) / (columns * rows),
-        channels,
-        shape.out_channels if shape is not None else 1,
-        depth,
-        float(2 * op.macs * elements),
-        float(op.vector_ops * elements),
-        float(shape is not None),
-        array.k if array is not None else 1,
-    )
 
 
 class _Plans:
@@ -325,15 +269,12 @@ class _Plans:
         """Into how many parts units and cores cut an op's channels, slices in time apart."""
         return np.where(self.channels, self.of_chip, 1) * np.where(self.core_channels, self.cores, 1)
 
-    @lazy
-    def depth(self) -> Ints:
-        """Passes of the array for a sum of the group's product, which may be made in parts; 0 without one."""
-        product = self.geometry.product
-        array = None if product is None else self.profile.matrix.arrays.get(product.dtype)
-        if product is None or product.matrix is None or array is None:
+    def _depth(self, product: OpFacts, lanes: int) -> Ints:
+        """Passes of the array for a sum of the group's product, which may be made in parts; 0 without an array."""
+        if product.matrix is None or product.dtype not in self.profile.matrix.arrays:
             return np.zeros(len(self.plans), dtype=np.int64)
         sums = self.input_slices * np.where(self.sums, self.of_chip, 1)
-        return np.array([depth_passes(product.matrix, parts, array.c) for parts in sums.tolist()])
+        return np.array([depth_passes(product.matrix, parts, lanes) for parts in sums.tolist()])
 
     @lazy
     def moves(self) -> tuple[Floats, Floats]:
@@ -418,12 +359,23 @@ class _Plans:
         exchanged = self.passed_inputs + self.passed_weights + between * (self.units - 1) + halos + reduced
         return awaited, exchanged
 
-    @lazy
-    def exposed(self) -> Floats:
-        """DRAM bytes that nothing hides: the first tiles' loads and the last tiles' stores, or all."""
+    def _busy(self, compute: Floats, on_cores: Floats) -> Floats:
+        """Cycles of all turns, the first one of which waits for inputs and weights op by op, and of the last store.
+
+        `compute` [op, plan], `on_cores`: with all that it waits for on the chip.
+        """
         tiles = self.tiles * self.slices
-        ends = (self.loaded + self.geometry.output_bytes) * np.minimum(self.units, tiles) / tiles
-        return np.where(self.buffered | (self.repeats == 1), ends, self.dram_bytes)
+        first = np.minimum(self.units, tiles) / tiles
+        turns, alone = self.repeats, 1 if self.is_shared else np.where(self.channels | self.sums, 1, self.units)
+        weights = np.array([0 if self.profile.is_stationary else op.weight_bytes for op in self.geometry.ops])
+        come = self.loaded * first + np.cumsum(weights[:, None] * alone / (self.slices * self.input_slices), axis=0)
+        whole = compute.sum(axis=0)
+        # where no op computes, what they wait for is the same for all
+        each = np.where(whole > 0, compute / np.where(whole > 0, whole, 1.0), 1 / len(compute))
+        left = np.cumsum(each[::-1], axis=0)[::-1] * (on_cores / turns)
+        filled = (come / self.rate + left).max(axis=0)
+        hidden = filled + on_cores * (turns - 1) / turns + self.geometry.output_bytes * first / self.rate
+        return np.where(self.buffered | (turns == 1), hidden, on_cores + self.dram_bytes / self.rate)
 
     @lazy
     def rate(self) -> Floats:
@@ -464,8 +416,9 @@ class _Plans:
         engine = profile.units.peer_engine
         handing = engine.bytes_per_cycle * np.maximum(1, self.units - 1) if engine is not None else inf
         passing = self.passed_inputs / handing
-        on_cores = self._stage_cycles(self._compute(ops), self.passed_weights / handing) + self.exchange[0]
-        busy = on_cores + self.exposed / self.rate
+        compute = self._compute(ops)
+        on_cores = self._stage_cycles(compute, self.passed_weights / handing) + self.exchange[0]
+        busy = self._busy(compute, on_cores)
         read = self.dram_bytes - self.geometry.output_bytes
         through = (read / self.rate + (self.passed_inputs + self.passed_weights) / handing + on_cores) / 2
         cycles = np.maximum(np.maximum(self.transfers, passing), np.maximum(busy, through)) + self.startup
@@ -479,8 +432,10 @@ class _Plans:
         per_group, k = ops.per_group[:, None], ops.lanes_k[:, None]
         groups = np.ceil(mine / per_group)
         depth = np.repeat(ops.depth[:, None], len(self.plans), axis=1)
-        if self.geometry.product is not None:
-            depth[self.geometry.ops.index(self.geometry.product)] = self.depth
+        product = self.geometry.product
+        if product is not None:
+            row = self.geometry.ops.index(product)
+            depth[row] = self._depth(product, int(ops.lanes_c[row]))
         pixels = ops.pixels[:, None] * share
         matrix = groups * np.ceil(np.minimum(mine / groups, per_group) / k) * depth * pixels * self.slices
         on_lanes = ops.lane_operations[:, None] * share / self.parts / lanes

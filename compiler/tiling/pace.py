@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 from typing import NamedTuple
 
@@ -11,9 +12,10 @@ from compiler.cost.rates import copying_bytes_per_cycle, engine_startup_cycles, 
 from compiler.ir.box import Ints
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
-from compiler.tiling.tile import Spread, WeightHome
+from compiler.tiling.axis_tiles import AxisTiles, Share
+from compiler.tiling.tile import Spread
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.weights import slice_cycles
+from compiler.units import ceil_div
 
 
 def turns(group: TiledGroup) -> int:
@@ -23,33 +25,58 @@ def turns(group: TiledGroup) -> int:
 
 
 def unevenness(group: TiledGroup, op: OpFacts) -> float:
-    """How much more of an op the busiest unit does than of the group's output, both as parts of all.
+    """How much more of an op the busiest core does than of the group's output, both as parts of all.
 
     Where tiles keep or pass on halos the first one makes more of what lies far before the output, the last one less.
     """
-    if group.configuration.spread is not Spread.BANDS or group.walk.units == 1:
+    by_units = group.configuration.spread is Spread.BANDS and group.walk.units > 1
+    if not by_units and not _cores_have_bands(group):
         return 1.0
     return _busiest(group, op.output) / _busiest(group, group.geometry.primary)
 
 
+def _cores_have_bands(group: TiledGroup) -> bool:
+    """True if the cores of a unit each have rows of its tiles, and take these through all ops."""
+    return group.is_nested and group.configuration.core_spread is Spread.BANDS and group.configuration.cores > 1
+
+
 def _busiest(group: TiledGroup, name: str) -> float:
-    """The part of a tensor that the unit makes which makes most of it."""
-    walk = group.walk
-    known = group.frustums.of_tensor[name].known
-    key = ("busiest", walk.rows, walk.columns, group.configuration.placement, *walk.grid, walk.dealt_to)
+    """The part of a tensor that the core makes which makes most of it, of those with parts of the positions."""
+    walk, by_cores = group.walk, _cores_have_bands(group)
+    frustums = group.core_frustums if by_cores else group.frustums
+    known = frustums.of_tensor[name].known
+    cores = group.configuration.cores if by_cores else 1
+    key = ("busiest", walk.rows, walk.columns, group.configuration.placement, *walk.grid, walk.dealt_to, cores)
     found = known.get(key)
     if not isinstance(found, float):
-        _, shares = group.frustums.factors(name)
+        _, shares = frustums.factors(name)
+        cut: Mapping[str, AxisTiles] = group.core_walk.axes if by_cores else {}
         rows, columns = (
-            shares[axis].made if axis in shares else np.ones(count, dtype=np.int64)
-            for axis, count in zip((walk.rows, walk.columns), walk.grid, strict=True)
+            _made_by_tile(shares.get(axis or ""), cut.get(axis or ""), count, its)
+            for axis, count, its in zip((walk.rows, walk.columns), walk.grid, (cores, 1), strict=True)
         )
-        found = known[key] = _largest_part(walk.assignment.owner, rows, columns)
+        found = known[key] = _largest_part(walk.assignment.owner, rows, columns[:, 0])
+    return found
+
+
+def _made_by_tile(share: Share | None, core_tiles: AxisTiles | None, count: int, cores: int) -> Ints:
+    """What is made along an axis in each of `count` SRAM tiles by each of the cores that share out its core tiles."""
+    found = np.zeros((count, cores), dtype=np.int64)
+    blocks = None if core_tiles is None else core_tiles.blocks
+    if share is None or blocks is None:
+        found[:, 0] = 1 if share is None else share.made
+        return found
+    pieces = np.diff(np.append(blocks, len(share.made)))
+    number = np.arange(len(share.made)) - np.repeat(blocks, pieces)
+    np.add.at(found, (np.repeat(np.arange(count), pieces), number // ceil_div(int(pieces.max()), cores)), share.made)
     return found
 
 
 def _largest_part(owner: Ints, rows: Ints, columns: Ints) -> float:
-    made = np.bincount(owner.ravel(), weights=np.outer(rows, columns).ravel())
+    """The most that any core makes, as a part of all; `rows` by row and core, `owner` by row and column."""
+    wide = np.zeros((int(owner.max()) + 1, len(rows)))
+    np.add.at(wide, (owner, np.arange(len(rows))[:, None]), columns)
+    made = wide @ rows
     total = float(made.sum())
     return float(made.max()) / total if total else 1.0
 
@@ -117,24 +144,14 @@ def filling_cycles(group: TiledGroup, step: int, filled: int, broadcast: int, dr
     two have room in a core.
     """
     found, engines, units = group.stage_of[step], group.profile.engines, group.walk.units
-    alone = slices_alone_cycles(group, step)
     if found is None or engines.mvdma is None:
-        return alone
+        return 0
     start = engine_startup_cycles(engines.mvdma, group.profile)
     moved = (filled - broadcast + drained) / (engines.mvdma.bytes_per_cycle * units * group.configuration.cores)
     moved += broadcast / (engines.bus.bytes_per_cycle * units) if engines.bus is not None else 0.0
     ways = (filled > 0) + (drained > 0)
     overlapped = found[1].rounds if group.doubles_pieces(found[1]) else 1
-    return ceil(moved / overlapped + ways * start * turns(group)) + alone
-
-
-def slices_alone_cycles(group: TiledGroup, step: int) -> int:
-    """Cycles in which cores wait for slices of an op's weights, where a core has room for one slice at a time."""
-    weights, home = group.weights[step], group.homes[step]
-    if weights.slices == 1 or weights.slice_buffers > 1 or home is WeightHome.CORE:
-        return 0
-    each = slice_cycles(weights, group.profile, group.configuration, home)
-    return ceil(turns(group) * group.passes(step)[0] * weights.slices * each)
+    return ceil(moved / overlapped + ways * start * turns(group))
 
 
 def _busiest_link(profile: Profile, units: int) -> float:
@@ -176,10 +193,3 @@ def copying_cycles(group: TiledGroup, op: OpFacts) -> int:
     else:
         return 0
     return ceil(kept * share / copying_bytes_per_cycle(profile))
-
-
-def unhidden_weight_bytes(group: TiledGroup, step: int, read_from_dram: int) -> int:
-    """Bytes of an op's weights whose loading nothing hides: more of them come to where the last ones are in use."""
-    if not group.second_weight_bytes(step) or group.doubles_weights or group.homes[step] is WeightHome.SRAM:
-        return 0
-    return read_from_dram

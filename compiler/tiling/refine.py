@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from compiler.cost.array import spatial_lanes
-from compiler.cost.model import price
-from compiler.cost.objective import Totals, ranking
+from compiler.cost.model import Cost, price
+from compiler.cost.objective import NO_TOTALS, Totals, ranking
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import channel_size
 from compiler.tiling.choose import completed, tables_of
@@ -22,6 +22,7 @@ from compiler.tiling.finished import Choice, Priced, finished
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.lowerable import lowering_check
 from compiler.tiling.memory import allocation_check, memory_of
+from compiler.tiling.placement import Placement, unit_grid
 from compiler.tiling.sizes import SizeTable
 from compiler.tiling.tile import Configuration, Tiling
 from compiler.tiling.tiled import TiledGroup
@@ -37,20 +38,23 @@ def refined(
     constraints: tuple[Constraint, ...],
     wishes: Wishes,
     tried: int,
+    beside: Totals = NO_TOTALS,
 ) -> Choice:
     """The tiling, or one that costs less: another tile, or another way of spreading it, passing ops and keeping halos.
 
-    At most `tried` tilings are priced. Of all tiles that differ along one axis (there an equal part of its extent,
-    filled up to whole lanes of the array) the best is taken, and so on while prices fall; then of all simple
-    configurations for that tile the best, and from there on again. Slices stay as they are, and
-    nothing changes where options or a schedule say how tiles are found.
+    At most `tried` tilings are priced, whole blocks apart. Of all tiles that differ along one axis (there an equal part
+    of its extent, filled up to whole lanes of the array) the best is taken, and so on while prices fall; then of all
+    simple configurations for that tile the best, and from there on again; at last whole blocks. Slices stay as they
+    are, and nothing changes where options or a schedule say how tiles are found. `beside`: totals of all other groups,
+    for a product of sums (energy × latency) is compared as a whole.
     """
     if wishes.is_pinned or wishes.split.kind != "exact":
         return choice
-    search = _Refinement(choice, geometry, profile, (*PHYSICAL, *constraints), wishes, tried)
+    search = _Refinement(choice, geometry, profile, (*PHYSICAL, *constraints), wishes, tried, beside)
     search.as_it_is()
     while search.along_axes() or search.across_ways():
         pass
+    search.whole_blocks()
     return search.choice
 
 
@@ -95,19 +99,24 @@ class _Refinement:
         bound: tuple[Constraint, ...],
         wishes: Wishes,
         tried: int,
+        beside: Totals = NO_TOTALS,
     ) -> None:
         self.choice = choice
         self._profile = profile
         self._bound = bound
         self._objective = wishes.objective
-        self._left = tried
-        self._best = ranking(wishes.objective, Totals.of((choice.cost,)))
+        self._beside = beside
+        self._best = self._rank(choice.cost)
         self._tile = dict(zip(choice.tiling.axes, choice.tiling.tile, strict=True))
-        extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
+        self._extents = extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
         lanes = spatial_lanes(geometry.ops, profile)
         cut = [axis for axis in self._tile if axis != "C" and extents[axis] > 1]
         self._lines = [_line(axis, extents[axis], lanes.get(axis, 1)) for axis in cut]
         self._ways = _ways(choice, geometry, profile, wishes)
+        blocks = sum(way.configuration.placement is Placement.BLOCKS for way in self._ways)
+        # some are for whole blocks, which are tried last
+        self._reserved = min(tried, blocks)
+        self._left = tried - self._reserved
         self._way = self._ways[0]
         self._seen: set[tuple[object, ...]] = set()
         self.priced: list[tuple[tuple[float, ...], Priced]] = []
@@ -124,6 +133,24 @@ class _Refinement:
         """Try the tile under all simple configurations; True if it is better under one."""
         return self._try([(way, {**self._tile, **way.channels}) for way in self._ways])
 
+    def whole_blocks(self) -> bool:
+        """Try to give each unit its whole block of the map as one tile (TILE-4); True if that is better.
+
+        No tile found so far is taller than a band's share of the rows.
+        """
+        extents = {axis: size for axis, size in self._extents.items() if axis not in ("N", "C") and size > 1}
+        blocks = [way for way in self._ways if way.configuration.placement is Placement.BLOCKS]
+        if len(extents) < 2 or not blocks:
+            return False
+        rows, columns = [*extents][:2]
+        down, across = unit_grid(extents[rows], extents[columns], blocks[0].configuration.units)
+        block = {rows: ceil_div(extents[rows], down), columns: ceil_div(extents[columns], across)}
+        self._left, self._reserved = self._left + self._reserved, 0
+        return self._try([(way, {**self._tile, **way.channels, **block}) for way in blocks])
+
+    def _rank(self, cost: Cost) -> tuple[float, ...]:
+        return ranking(self._objective, self._beside + Totals.of((cost,)))
+
     def _try(self, tilings: list[tuple[_Way, dict[str, int]]]) -> bool:
         better = False
         for way, tile in tilings:
@@ -135,7 +162,7 @@ class _Refinement:
             found = _priced(way.table, self._profile, way.configuration, tile, self._bound)
             if found is None:
                 continue
-            rank = ranking(self._objective, Totals.of((found.cost,)))
+            rank = self._rank(found.cost)
             self.priced.append((rank, found))
             if rank >= self._best:
                 continue

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any, NamedTuple
 
-from compiler.cost.array import CoreUse, CoreWork, ElementSizes, array_lanes, core_use, register_energy_pj
+from compiler.cost.array import CoreUse, CoreWork, ElementSizes, arranged_lanes, core_use, register_energy_pj
 from compiler.cost.levels import NO_BYTES, LevelBytes
 from compiler.cost.model import StepTraffic, Traffic
 from compiler.cost.rates import direct_is_as_wide, mac_energy_pj, reads_are_shared
 from compiler.ops.op_facts import GraphFacts, OpFacts
 from compiler.profile.schema import Profile
+from compiler.tiling.arrivals import Arrivals, copied_bytes, is_shared_out
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
 from compiler.tiling.halos import halos_of
 from compiler.tiling.loads import table_reads, weight_reads
@@ -23,7 +24,6 @@ from compiler.tiling.pace import (
     in_turn,
     turns,
     unevenness,
-    unhidden_weight_bytes,
 )
 from compiler.tiling.placement import Placement
 from compiler.tiling.sharing import passed_parts
@@ -79,7 +79,8 @@ def traffic_of(group: TiledGroup) -> Traffic:
         input_bytes=inputs,
         weight_bytes=sum(from_dram),
         output_bytes=outputs,
-        first_load_bytes=ceil_div(inputs * min(group.walk.units, tiles), tiles) + _unhidden(group, from_dram),
+        turns=each.turns,
+        unhidden_cycles=sum(each.arrivals.unhidden_cycles(step, size) for step, size in enumerate(from_dram)),
         last_store_bytes=ceil_div(outputs * min(group.walk.units, tiles), tiles),
         units=group.walk.units,
         cores=group.walk.units * configuration.cores,
@@ -89,6 +90,8 @@ def traffic_of(group: TiledGroup) -> Traffic:
         sram_ends=sram_ends,
         nram_ends=nram_ends,
         passed_on_bytes=passed_on,
+        copied_bytes=copied_bytes(group),
+        loading_share=None if group.is_flat or routes.inputs or not routes.weights else 1 / (1 + configuration.cores),
         steps=steps,
         table_bytes=sum(table_reads(group).values()),
     )
@@ -102,16 +105,6 @@ def hidden_transfers(geometry: GroupGeometry, configuration: Configuration, repe
     if repeats > 1 and not configuration.double_buffered:
         return 0
     return max(0, repeats * (len(geometry.inputs) + len(geometry.outputs)) - 2)
-
-
-def _unhidden(group: TiledGroup, from_dram: list[int]) -> int:
-    """Bytes of weights, by step read from DRAM, that come while no core works: the first slice, and what gives way."""
-    found = sum(unhidden_weight_bytes(group, step, size) for step, size in enumerate(from_dram))
-    weights = group.weights[0]
-    if found or not from_dram[0]:
-        return found
-    slices = group.slices * group.configuration.input_slices * weights.slices
-    return ceil_div(weights.size_bytes, slices)
 
 
 def input_bytes(group: TiledGroup) -> tuple[int, int]:
@@ -308,6 +301,8 @@ class _Steps:
         self.in_turn = in_turn(group) if group.shares_sums else 1.0
         self.unit_share = self.share / (configuration.units if self.by_channels else 1)
         self.port = profile.nram.bytes_per_cycle
+        self.lanes: dict[str, tuple[tuple[int, int], ...]] = {}
+        self.arrivals = Arrivals(group, routes.weights, input_reads(group), self.turns)
 
     def of(self, step: int, move: _Moved, read_from_dram: int) -> StepTraffic:
         """One op; `read_from_dram`: bytes of its weights."""
@@ -336,7 +331,7 @@ class _Steps:
         staged = 0 if group.is_flat or (routes.weights and home is not WeightHome.SRAM) else brought
         in_sram = staged
         if home is WeightHome.SRAM:
-            in_sram = weights.size_bytes * (1 if _is_shared_out(group) else units)
+            in_sram = weights.size_bytes * (1 if is_shared_out(group) else units)
         passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
         halos, halo_hops = halos_of(group, op)
         part = _gathered_part(group, op)
@@ -365,6 +360,7 @@ class _Steps:
             dataflow=use.dataflow.value,
             compute_cycles=ceil(use.cycles * share) + copying_cycles(group, op),
             array_cycles=ceil(use.array_cycles * share),
+            call_cycles=ceil(use.call_cycles * share) + copying_cycles(group, op),
             nram_read_cycles=ceil(use.read_port_cycles * share) + draining,
             nram_write_cycles=ceil(use.write_port_cycles * share) + filling,
             wram_cycles=ceil(use.weight_port_cycles * share),
@@ -380,32 +376,44 @@ class _Steps:
             awaited_cycles=awaited_cycles(profile, units, configuration.cores, self.turns, others),
             filling_cycles=filling_cycles(group, step, move.filled, move.broadcast, move.drained),
             exchanged_byte_hops=exchanged - halos + halo_hops,
+            arriving_bytes=self.arrivals.inputs(step),
+            lasting_bytes=self.arrivals.lasting(step, read_from_dram),
+            handed_bytes=self.arrivals.handed(step, passed),
+            passing=self.arrivals.passing(step, passed),
             macs=op.macs.numerator * elements // op.macs.denominator,
             mac_energy_pj=elements * op.macs.numerator / op.macs.denominator * mac_energy_pj(op, profile),
             vector_ops=op.vector_ops.numerator * elements // op.vector_ops.denominator,
         )
+
+    def _lanes(self, op: OpFacts) -> tuple[tuple[int, int], ...]:
+        """As `arranged_lanes`, worked out once for each element type."""
+        kind = op.dtype if op.matrix is not None else ""
+        found = self.lanes.get(kind)
+        if found is None:
+            found = self.lanes[kind] = arranged_lanes(op, self.group.profile)
+        return found
 
     def _use(self, step: int) -> tuple[int, int, CoreUse, float]:
         """Channels of a core, positions, what the op costs in a core, and energy of the array's own storage."""
         group = self.group
         op, weights, slices = group.geometry.ops[step], group.weights[step], group.slices
         frustums = group.core_frustums
-        steps = frustums.positions(op)
-        positions = steps * slices
-        ox, oy = array_lanes(op, group.profile)
-        if ox * oy * self.parts > 1:
-            steps = frustums.steps(op, {"W": ox, "H": oy}, self.divide) * self.parts
+        positions = frustums.positions(op)
+        steps = [
+            frustums.steps(op, {"W": ox, "H": oy}, self.divide) * self.parts if ox * oy * self.parts > 1 else positions
+            for ox, oy in self._lanes(op)
+        ]
         channels = group.channels_of_core(op)
         # slices of weights that pass are worked on one after the other, each on its own channels
         inner = 1 if group.homes[step] is WeightHome.CORE else weights.slices
         work = CoreWork(
-            steps=steps * slices * inner,
-            positions=positions * inner,
+            steps=tuple([count * slices * inner for count in steps]),
+            positions=positions * slices * inner,
             channels=ceil_div(channels, inner),
             pieces=max(1, _pieces(group, step)) * slices * inner,
             sums=group.input_parts if op is group.geometry.product else 1,
         )
-        return channels, positions, *_used(group.geometry, op, work, group.profile)
+        return channels, positions * slices, *_used(group.geometry, op, work, group.profile)
 
 
 def _used(geometry: GroupGeometry, op: OpFacts, work: CoreWork, profile: Profile) -> tuple[CoreUse, float]:
@@ -441,11 +449,6 @@ def _stage_number(group: TiledGroup, step: int) -> int:
 
 def _port(bytes_per_cycle: float | None, moved: float) -> int:
     return 0 if bytes_per_cycle is None else ceil(moved / bytes_per_cycle)
-
-
-def _is_shared_out(group: TiledGroup) -> bool:
-    """True if each unit has its own part of every op's weights."""
-    return group.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
 
 
 def _channel_copies(group: TiledGroup) -> int:

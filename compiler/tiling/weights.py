@@ -223,20 +223,22 @@ def weight_slice_bytes(profile: Profile) -> int:
     return max(1, profile.weight_memory_bytes // (4 if profile.weights_share_activations else 2))
 
 
-def slice_cycles(weights: StepWeights, profile: Profile, configuration: Configuration, home: WeightHome) -> float:
-    """Cycles in which a slice of the weights comes to the cores of all units: from the SRAMs, or from DRAM (TILE-7)."""
+def slice_cycles(
+    weights: StepWeights, profile: Profile, configuration: Configuration, home: WeightHome
+) -> tuple[float, float]:
+    """Cycles in which a slice of weights comes from DRAM (0 if it waits in the SRAMs), and from there to the cores."""
     engines, by_channels = profile.engines, configuration.core_spread is Spread.CHANNELS
-    slowest, size = 0.0, weights.slice_bytes
+    fetched = moved = 0.0
+    size = weights.slice_bytes
     on_bus = engines.bus is not None and configuration.cores > 1 and not by_channels
     if (engine := engines.bus if on_bus else engines.mvdma) is not None:
-        slowest = size / engine.bytes_per_cycle + engine_startup_cycles(engine, profile)
+        moved = size / engine.bytes_per_cycle + engine_startup_cycles(engine, profile)
     if home is WeightHome.DRAM:
         parts = (configuration.cores if by_channels else 1) * (
             configuration.units if configuration.spread is Spread.CHANNELS or not reads_are_shared(profile) else 1
         )
-        moved = size * parts / dram_port_bytes_per_cycle(profile, configuration.units)
-        slowest = max(slowest, moved + dram_startup_cycles(profile))
-    return slowest
+        fetched = size * parts / dram_port_bytes_per_cycle(profile, configuration.units) + dram_startup_cycles(profile)
+    return fetched, moved
 
 
 def with_fewer_cycles(
@@ -258,7 +260,7 @@ def with_fewer_cycles(
     each = steps * ceil_div(op.matrix.in_channels, array_of(op, profile).c) * op.matrix.taps
     saved = each * (passes_of(weights, op, channels, profile) - passes_of(one, op, channels, profile))
     home = WeightHome.SRAM if configuration.weights_in_sram else WeightHome.DRAM
-    return one if tiles * one.slices * slice_cycles(one, profile, configuration, home) < saved else weights
+    return one if tiles * one.slices * max(slice_cycles(one, profile, configuration, home)) < saved else weights
 
 
 def line_bytes(weights: Sequence[StepWeights], profile: Profile, *, in_place: bool) -> int:

@@ -167,7 +167,7 @@ def test_advice_plans_again_and_says_what_the_whole_plan_becomes(tmp_path: Path)
     answer = CliRunner().invoke(cli, ["explain", *words, "--advise"])
     assert answer.exit_code == 0, answer.output
     advice = answer.stdout.partition("Changes that were planned again:")[2]
-    line = next(line for line in advice.splitlines() if ": removes boundar" in line and "(now " in line)
+    line = next(line for line in advice.splitlines() if "(the minimum)" in line and "(now " in line)
     amounts = re.findall(r"(\w+)\.(capacity_bytes) = (\d+) B \(now", line)
     for memory, field, amount in amounts:
         small[memory][field] = int(amount)

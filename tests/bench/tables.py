@@ -112,7 +112,7 @@ def gemm_cycles(depth: int, profile: Profile, maxima: tuple[int, int]) -> Callab
 
     def compute_cycles(lengths: tuple[int, ...]) -> float:
         rows, columns = lengths
-        work = CoreWork(steps=rows, positions=rows, channels=columns, pieces=1)
+        work = CoreWork(steps=(rows,), positions=rows, channels=columns, pieces=1)
         return core_use(facts, work, sizes, profile).cycles
 
     return compute_cycles

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 from onnx import TensorProto
 
-from compiler.compile import compile_model
+from compiler.compile import compile_model, plan_model
 from compiler.errors import CompilationCancelledError, InternalError, LimitError, ModelError, TesseraError, printable
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import Graph, Op, Tensor
@@ -26,6 +26,7 @@ from compiler.profile.load import profile_from_values
 from compiler.program.executable import write
 from compiler.report.plan import Plan, plan_json, report_json
 from tests.compiler.partition.graphs import convolutions, stationary
+from tests.compiler.planning import BY_RULES
 from tests.models import LIGHT_NAMES, Model, light_source
 from tests.profiles import profile_values, small_profile
 
@@ -229,7 +230,7 @@ def test_two_processes_with_different_hash_seeds_write_equal_bytes() -> None:
 def test_options_in_another_order_give_the_same_plan() -> None:
     rules = {"FUSE-19": {"limit": 3}, "FUSE-11": {"limit": 50}}
     plans = {
-        plan_json(compile_model(network().data(), builtin_profile("edge4"), parse_options({"rules": dict(order)})).plan)
+        plan_json(plan_model(network().data(), builtin_profile("edge4"), parse_options({"rules": dict(order)})).plan)
         for order in (rules.items(), reversed(rules.items()))
     }
     assert len(plans) == 1
@@ -245,8 +246,8 @@ def test_limits_of_the_job_do_not_change_the_plan() -> None:
 def test_a_light_model_compiles_to_the_same_plan_from_bytes_and_from_a_view() -> None:
     source = light_source("squeezenet")
     view = ModelSource.from_buffer(memoryview(bytes(source.data)), name=source.name)
-    profile, options = builtin_profile("edge4"), Options(fusion="none", verify="none")
-    assert compile_model(view, profile, options).plan == compile_model(source, profile, options).plan
+    profile, options = builtin_profile("edge4"), Options(fusion="none")
+    assert plan_model(view, profile, options).plan == plan_model(source, profile, options).plan
     assert hashlib.sha256(bytes(source.data)).hexdigest() == view.sha256
     assert "squeezenet" in LIGHT_NAMES
 
@@ -311,7 +312,7 @@ def test_rates_below_what_ticks_tell_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize(("clock", "bandwidth"), [(1e18, 6.2e13), (1e-3, 1e18)])
 def test_the_fastest_and_the_slowest_rates_that_can_be_simulated_are_planned(clock: float, bandwidth: float) -> None:
-    found = compile_model(network().data(), rated(clock, bandwidth))
+    found = compile_model(network().data(), rated(clock, bandwidth), BY_RULES)
     assert found.plan.totals.latency_s >= found.plan.totals.latency_bound_s > 0
     assert plan_json(found.plan)
     assert report_json(found.report)
@@ -462,7 +463,7 @@ def test_every_node_of_a_mixed_plan_stands_in_one_segment() -> None:
 def test_chips_and_links_are_reported_with_load_and_traffic() -> None:
     """PART-5: each chip's load and the traffic between chips and host."""
     options = parse_options({"merge": "none", "chips": "one-each"})
-    plan = compile_model(network().data(), builtin_profile("manycore2x64"), options).plan
+    plan = plan_model(network().data(), builtin_profile("manycore2x64"), options).plan
     assert [segment.chip for segment in plan.segments] == [0, 1]
     assert [chip.segments for chip in plan.partition.chips] == [("s0",), ("s1",)]
     assert [chip.cycles for chip in plan.partition.chips] == [segment.cycles for segment in plan.segments]

@@ -108,4 +108,4 @@ def test_a_program_that_computes_something_else_is_refused(monkeypatch: pytest.M
 
     monkeypatch.setattr("compiler.simulator.value_check.run_executable", disturbed)
     with pytest.raises(InternalError, match="computes other values"):
-        compile_model(model.read(), builtin_profile("edge4"), parse_options({"dims": model.dims}))
+        compile_model(model.read(), builtin_profile("edge4"), parse_options({"dims": model.dims, "fusion": "rules"}))

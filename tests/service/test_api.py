@@ -321,7 +321,7 @@ def test_a_job_has_a_page_for_browsers_that_may_neither_load_nor_call_anything(a
 
 
 def test_a_known_result_is_answered_at_once(api: Api, network: str) -> None:
-    first = api.submit(network, "edge4")
+    first = api.submit(network, "edge4", fusion="search")
     api.finished(first)
 
     def known() -> httpx.Response | None:
@@ -687,7 +687,7 @@ def test_an_event_id_ahead_of_the_stream_ends_with_the_job(api: Api) -> None:
 
 def test_the_plan_of_a_running_job_can_be_read_before_its_programs_are_made(api: Api) -> None:
     """Marked provisional and not to be stored; the final one is another document, its plan chosen by simulation."""
-    job = api.submit(api.upload(conv_chain(60, extent=96)))
+    job = api.submit(api.upload(conv_chain(60, extent=96)), fusion="search")
     running = until(lambda: found if (found := api.job(job))["links"].get("plan") else None, "a plan")
     assert running["state"] == "running"
     early = api.http.get(running["links"]["plan"])

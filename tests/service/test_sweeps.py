@@ -11,7 +11,7 @@ import pytest
 
 from app.jobs.records import LEASES_KEY
 from app.supervisor.service import EmbeddedService
-from tests.service.harness import FINAL, Api, conv_chain, kill, settings, until
+from tests.service.harness import BY_RULES, FINAL, Api, conv_chain, kill, settings, until
 from tests.service.test_recovery import counts, records
 
 pytestmark = pytest.mark.service
@@ -22,8 +22,8 @@ NRAM = ["64KiB", "96KiB", "128KiB", "192KiB", "256KiB", "384KiB", "512KiB", "1Mi
 
 
 def submitted(api: Api, model: str, grid: Mapping[str, Any], **more: Any) -> str:
-    """Ask for a sweep over `edge4` and return its id."""
-    body = {"model": model, "profiles": ["edge4"], "grid": grid, **more}
+    """Ask for a sweep over `edge4` by rules and return its id."""
+    body = {"model": model, "profiles": ["edge4"], "grid": grid, "options": BY_RULES, **more}
     answer = api.http.post("/v1/sweeps", json=body)
     assert answer.status_code in (200, 202), answer.text
     assert answer.headers["location"] == f"/v1/sweeps/{answer.json()['id']}"
@@ -119,7 +119,8 @@ def test_the_same_sweep_again_is_answered_at_once_and_overlapping_ones_share_wor
     first, second = (submitted(api, model, {"nram": values}) for values in (NRAM[:3], NRAM[1:4]))
     assert [finished(api, sweep)["state"] for sweep in (first, second)] == ["succeeded"] * 2
     assert counts(client)["attempts_started"] == 4
-    again = api.http.post("/v1/sweeps", json={"model": model, "profiles": ["edge4"], "grid": {"nram": NRAM[:3]}})
+    body = {"model": model, "profiles": ["edge4"], "grid": {"nram": NRAM[:3]}, "options": BY_RULES}
+    again = api.http.post("/v1/sweeps", json=body)
     assert (again.status_code, again.json()["state"]) == (200, "succeeded")
     before, after = (table(api, sweep)["points"] for sweep in (first, again.json()["id"]))
     assert [point["figures"] for point in before] == [point["figures"] for point in after]

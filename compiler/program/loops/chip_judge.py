@@ -229,7 +229,6 @@ class ChipJudge:
         return State(
             done=self._done.copy(),
             marks=self._seen["mark_numbers"][:marks].copy(),
-            mark_queues=self._tables.logs[0][self._seen["mark_logs"][:marks]],
             clocks=self._clocks.copy(),
             rows=self._clock_rows[: int(self._sizes[judge.ROWS])].copy(),
             sizes=sizes.copy(),
@@ -238,6 +237,11 @@ class ChipJudge:
             row_numbers=rows[its],
             captured=self._captured.copy(),
         )
+
+    def mark_queues(self) -> Ints:
+        """By mark its engine."""
+        found: Ints = self._tables.logs[0][self._seen["mark_logs"][: int(self._sizes[judge.MARKS])]]
+        return found
 
     def go_on(self, state: State) -> None:
         """Know what a state says, which is like the present one."""

@@ -174,11 +174,14 @@ class _Loop:
             end = min(until + period, self._last + 1)
             if self._next < len(self._pending):
                 end = min(end, int(tables.targets.iterations[self._pending[self._next]]))
-            if end < iteration + period or not states[begin].recurs_in(now, period):
+            if end < iteration + period:
+                continue
+            mark_queues = judge.mark_queues()
+            if not states[begin].recurs_in(now, period, mark_queues):
                 continue
             times = (min(end, states[begin].stands_until(now, begin, self._distances)) - iteration) // period
             if times > 0:
-                judge.go_on(states[begin].jumped(now, period, times))
+                judge.go_on(states[begin].jumped(now, period, times, mark_queues))
                 self.jumped += times * period
                 states.clear()
                 self._due.clear()

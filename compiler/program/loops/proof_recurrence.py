@@ -25,15 +25,14 @@ from compiler.program.strided import Flags, Ints
 class State:
     """What the proof knows when an iteration begins.
 
-    `done`: commands by engine. `marks`: numbers, of the engines `mark_queues`. `clocks`: by engine; `rows`: those that
-    the last commands share. `sizes`: how many last commands each engine has; of all of them, engine by engine,
-    `iterations`, `statements`, and in `row_numbers` their rows. `captured`: by engine the latest of clocks that are
-    kept for good.
+    `done`: commands by engine. `marks`: numbers; each mark is of one engine for good. `clocks`: by engine; `rows`:
+    those that the last commands share. `sizes`: how many last commands each engine has; of all of them, engine by
+    engine, `iterations`, `statements`, and in `row_numbers` their rows. `captured`: by engine the latest of clocks that
+    are kept for good.
     """
 
     done: Ints
     marks: Ints
-    mark_queues: Ints
     clocks: Ints
     rows: Ints
     sizes: Ints
@@ -48,8 +47,8 @@ class State:
         parts = (self.marks, self.clocks, self.rows, self.iterations, self.statements, self.row_numbers)
         return sum(part.nbytes for part in parts)
 
-    def recurs_in(self, later: State, period: int) -> bool:
-        """True if a later state, by so many iterations, is the same."""
+    def recurs_in(self, later: State, period: int, mark_queues: Ints) -> bool:
+        """True if a later state, by so many iterations, is the same; `mark_queues`: by mark its engine."""
         if len(self.marks) != len(later.marks) or len(self.rows) != len(later.rows):
             return False
         for one, other in (
@@ -65,7 +64,7 @@ class State:
         # clocks that stay, and whatever moves: by engine the greatest and the least
         stay, move = self.captured.copy(), self.done - self.sizes + 1
         for old, new, queues, is_clock in (
-            (self.marks, later.marks, self.mark_queues, False),
+            (self.marks, later.marks, mark_queues, False),
             (self.clocks, later.clocks, every, True),
             (self.rows, later.rows, every, True),
         ):
@@ -108,8 +107,8 @@ class State:
         found: Ints = np.where(moves, self.iterations + period, self.iterations)
         return found
 
-    def jumped(self, later: State, period: int, times: int) -> State:
-        """The state so many periods after the later one."""
+    def jumped(self, later: State, period: int, times: int, mark_queues: Ints) -> State:
+        """The state so many periods after the later one; `mark_queues`: by mark its engine."""
         moves = later.done - self.done
         far = times * moves
         every = np.arange(len(moves))
@@ -120,8 +119,7 @@ class State:
 
         return State(
             done=later.done + far,
-            marks=go(self.marks, later.marks, self.mark_queues),
-            mark_queues=later.mark_queues,
+            marks=go(self.marks, later.marks, mark_queues),
             clocks=go(self.clocks, later.clocks, every),
             rows=go(self.rows, later.rows, every),
             sizes=later.sizes,

@@ -346,10 +346,10 @@ def alike_in_nest(
 ) -> Any:
     """Up to which position from one on a nest holds the same statements as `shift` positions later.
 
-    Also the statement that ends it. One before `least` is as good as another: `suspect`, a statement that is likely to
-    end it, is asked first, and the search ends at once.
+    Also the statement that ends it, and how many were asked. One before `least` is as good as another: `suspect`, a
+    statement that is likely to end it, is asked first, and the search ends at once.
     """
-    found, by = walk.nest_offsets[2 * nest + 1] - shift, suspect
+    found, by, asked = walk.nest_offsets[2 * nest + 1] - shift, suspect, 1
     its = walk.nests[suspect]
     if its == nest and walk.chosen[suspect]:
         found = min(found, alike_until(walk, suspect, position, shift, here, there))
@@ -358,6 +358,7 @@ def alike_in_nest(
             break
         if walk.chosen[statement]:
             until = alike_until(walk, statement, position, shift, here, there)
+            asked += 1
             if until < found:
                 found, by = until, statement
-    return found, by
+    return found, by, asked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -116,6 +116,13 @@ class Space:
             found += counter * stride
         return found
 
+    def iterations(self, counters: Sequence[Collection[int]]) -> set[int]:
+        """The iterations of all products of these counters."""
+        found = {self.base}
+        for values, stride in zip(counters, self.strides, strict=True):
+            found = {first + value * stride for first in found for value in values}
+        return found
+
 
 class Inner(NamedTuple):
     """A loop inside a tile: how often it is gone through there, and how many iterations lie between two times."""
@@ -137,6 +144,9 @@ class Steps(Protocol):
     @property
     def once(self) -> Sequence[bool]:
         """By step, in the order of a tile: whether it is done once."""
+
+    def doing(self, iteration: int) -> Sequence[int]:
+        """The steps that may do something in an iteration, in order."""
 
     def spaces(self, step: int) -> Mapping[int, Space]:
         """By unit the counters of its tiles; `base`: the step's first iteration in the first of them."""

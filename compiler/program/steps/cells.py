@@ -54,8 +54,8 @@ class Cells:
         self._loops: dict[tuple[int, Space, tuple[tuple[Run, ...], ...]], list[_Loops]] = {}
         self._products: dict[tuple[int, int], list[Product]] = {}
 
-    def at(self, step: int, unit: int, iteration: int) -> Cell:
-        """What a step does in an iteration on the engines of a unit."""
+    def at(self, step: int, units: Sequence[int], iteration: int) -> list[Cell]:
+        """What a step does in an iteration on the engines of some units."""
         found = self._known.get((step, iteration))
         if found is None:
             keys: dict[int, list[Any]] = defaultdict(list)
@@ -69,7 +69,7 @@ class Cells:
                 number: Cell(tuple(its_keys), tuple(chain.from_iterable(numbers[number])))
                 for number, its_keys in keys.items()
             }
-        return found.get(unit, _NOTHING)
+        return [found.get(unit, _NOTHING) for unit in units]
 
     def forget(self) -> None:
         """Drop the cells; whoever needs one again asks for it again."""
@@ -105,7 +105,7 @@ class Cells:
             counts, strides, runs = list(tiles.counts), list(tiles.strides), [[run] for run in outer]
             for inner in inside:
                 begin = tiles.iteration(first)
-                its = [self.at(step, unit, begin + number * inner.stride) for number in range(inner.times)]
+                its = [self.at(step, (unit,), begin + number * inner.stride)[0] for number in range(inner.times)]
                 for count, stride, its_runs in _inner_runs(its, inner.stride):
                     counts.append(count)
                     strides.append(stride)

@@ -74,10 +74,6 @@ class Kinds:
             keys.append(key)
         return np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
 
-    def queues(self, kinds: Ints) -> Ints:
-        """The engines of commands of these kinds."""
-        return np.array([key.queue for key, _ in self.first], dtype=np.int64)[kinds]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Commands:
@@ -104,8 +100,9 @@ def slots_of(kinds: Ints, ranks: Ints) -> Ints:
     return kinds << _BITS | ranks
 
 
-def commands_of(steps: Steps, kinds: Kinds, places: Iterable[tuple[int, int]]) -> Commands:
-    """The commands of these iterations and steps."""
+def commands_of(steps: Steps, kinds: Kinds, iterations: Iterable[int]) -> Commands:
+    """The commands of these iterations."""
+    places = ((iteration, step) for iteration in iterations for step in steps.doing(iteration))
     return _commands(kinds, ((place, steps.at(place[1], place[0])) for place in places))
 
 
@@ -120,7 +117,7 @@ def _commands(kinds: Kinds, asked: Iterable[tuple[tuple[int, int], Sequence[Acti
             numbers.append(place)
     iterations, its_steps = np.repeat(np.array(numbers, dtype=np.int64).reshape(-1, 2), sizes, axis=0).T.copy()
     its_kinds = kinds.of(actions)
-    queues = kinds.queues(its_kinds)
+    queues = np.fromiter((key.queue for key, _ in actions), dtype=np.int64, count=len(actions))
     parts = np.repeat(np.arange(len(sizes)), sizes)
     ranks = ranks_of(parts * (int(queues.max(initial=0)) + 1) + queues)
     return Commands(
@@ -141,11 +138,10 @@ def first_iterations(steps: Steps, kinds: Kinds, commands_min: int, iterations_m
     asked: list[tuple[tuple[int, int], Sequence[Action]]] = []
     count, iteration = 0, -1
     while iteration < steps.iterations and (iteration < iterations_min or count < commands_min):
-        for step, is_once in enumerate(steps.once):
-            if is_once == (iteration < 0):
-                found = steps.at(step, iteration)
-                asked.append(((iteration, step), found))
-                count += len(found)
+        for step in steps.doing(iteration):
+            found = steps.at(step, iteration)
+            asked.append(((iteration, step), found))
+            count += len(found)
         iteration += 1
     return _commands(kinds, asked), iteration == steps.iterations
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
-from itertools import chain, product
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -90,20 +91,20 @@ def walked(cells: Cells, kinds: Kinds) -> Commands:
     """The commands that are walked through, in order: where counters of any step are at ends of runs."""
     found: set[int] = set()
     steps = cells.steps
-    looping = [step for step, is_once in enumerate(steps.once) if not is_once]
-    for step in looping:
-        for unit in steps.spaces(step):
-            products = cells.products(step, unit)
+    ends = cache(_ends)
+    for step, is_once in enumerate(steps.once):
+        # units mostly have the same products
+        units = [] if is_once else [tuple(cells.products(step, unit)) for unit in steps.spaces(step)]
+        for products in dict.fromkeys(units):
             beside = _cut_beside(products) if any(len(its.runs) > its.tiles for its in products) else {}
             for space, runs, tiles in products:
-                kept = [_ends(run, _AT_BEGIN) for run in runs]
-                found |= {space.iteration(counters) for counters in product(*kept)}
+                kept = [ends(run, _AT_BEGIN) for run in runs]
+                found |= space.iterations(kept)
                 inside = [run.values for run in runs[tiles:]]
                 for counter in beside.get(runs[:tiles], ()):
-                    near = [*kept[:counter], _ends(runs[counter], _AT_END), *kept[counter + 1 : tiles]]
-                    found |= {space.iteration(counters) for counters in product(*near, *inside)}
-    once = [(-1, step) for step, is_once in enumerate(steps.once) if is_once]
-    return commands_of(steps, kinds, [*once, *((iteration, step) for iteration in sorted(found) for step in looping)])
+                    near = [*kept[:counter], ends(runs[counter], _AT_END), *kept[counter + 1 : tiles]]
+                    found |= space.iterations([*near, *inside])
+    return commands_of(steps, kinds, [-1, *sorted(found)])
 
 
 def _ends(run: Run, at_begin: int) -> set[int]:
@@ -215,12 +216,18 @@ def _touches_of(groups: Sequence[Commands]) -> tuple[Any, Any]:
 
 
 def _form_of(counts: Sequence[int], strides: Sequence[int]) -> tuple[int, tuple[Numbers, Numbers]]:
-    """How far before the address the first byte lies, and counts and strides of as many dimensions as a form has."""
-    low, dims = 0, []
-    for count, stride in zip(counts, strides, strict=True):
-        if count > 1:
-            low += min(0, (count - 1) * stride)
-            dims.append((count, abs(stride)))
+    """How far before the address the first byte lies, and counts and strides of as many dimensions as a form has.
+
+    Dimensions come by stride, the largest first; those that together are one are one.
+    """
+    low = sum(min(0, (count - 1) * stride) for count, stride in zip(counts, strides, strict=True))
+    dims: list[tuple[int, int]] = []
+    for stride, count in sorted(
+        ((abs(s), c) for c, s in zip(counts, strides, strict=True) if c > 1 and s), reverse=True
+    ):
+        if dims and dims[-1][1] == count * stride:
+            count *= dims.pop()[0]
+        dims.append((count, stride))
     while len(dims) > _DIMS:
         # more than a row holds: the innermost two as one that covers both
         (count, stride), (inner, step) = dims[-2:]

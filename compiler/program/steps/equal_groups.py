@@ -170,6 +170,10 @@ class MovedSteps:
         """By step, whether it is done once."""
         return self.original.once
 
+    def doing(self, iteration: int) -> Sequence[int]:
+        """The steps that may do something in an iteration."""
+        return self.original.doing(iteration)
+
     def spaces(self, step: int) -> Mapping[int, Space]:
         """By unit the counters of its tiles."""
         return self.original.spaces(step)

@@ -83,6 +83,10 @@ class GroupSteps:
         self.iterations = len(self._rounds) * self._width
         self._moments = [self._moments_of(placed) for placed in self._placed]
         self.once = [self._is_once(step) for step in range(len(self._placed))]
+        self._doing: dict[int, list[int]] = {}
+        for step, (placed, is_once) in enumerate(zip(self._placed, self.once, strict=True)):
+            for moment in () if placed.step.emit is None else (-1,) if is_once else self._moments[step]:
+                self._doing.setdefault(moment, []).append(step)
 
     def _work_without_tiles(self) -> bool:
         """True if a unit works in a round in which it has no tile, for example passes weights on.
@@ -97,8 +101,8 @@ class GroupSteps:
             for number in self._some_rounds
             for step, is_once in enumerate(self.once)
             if not is_once
-            for iteration in range(number * self._width, (number + 1) * self._width)
-            for action in self.at(step, iteration)
+            for moment in self._moments[step]
+            for action in self.at(step, number * self._width + moment)
         )
 
     # --- the tree -----------------------------------------------------------------------------------------------------
@@ -141,10 +145,10 @@ class GroupSteps:
             times_before = times
         return at - offset + 1
 
-    def _moments_of(self, placed: _Placed) -> frozenset[int]:
-        """The iterations of a round in which a step may be done."""
+    def _moments_of(self, placed: _Placed) -> dict[int, None]:
+        """The iterations of a round in which a step may be done, in order."""
         times = [range(self._most.get(loop, 1)) for loop in placed.loops]
-        return frozenset(
+        return dict.fromkeys(
             placed.offset + sum(number * stride for number, stride in zip(numbers, placed.strides, strict=True))
             for numbers in product(*times)
         )
@@ -163,6 +167,10 @@ class GroupSteps:
         return not any(self._emitted(step, (number,)) for number in self._some_rounds if number)
 
     # --- as steps -----------------------------------------------------------------------------------------------------
+
+    def doing(self, iteration: int) -> Sequence[int]:
+        """The steps that may do something in an iteration."""
+        return self._doing.get(iteration if iteration < 0 else iteration % self._width, ())
 
     def spaces(self, step: int) -> Mapping[int, Space]:
         """By unit the counters of its tiles."""

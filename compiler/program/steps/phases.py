@@ -6,15 +6,16 @@ most urgent first if asked for (that after which most comes).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from compiler.program.program import Program, Rows
 from compiler.program.steps.commands import SIDES, Commands, spread
 from compiler.program.steps.conflicts import Pairs
 from compiler.program.steps.order import Phases
-from compiler.program.timing.demands import Demands
 from compiler.program.timing.ticks import Ints
-from compiler.program.timing.timeline import timeline_under, to_the_end
+from compiler.program.timing.timeline import Timeline
 
 
 def waits_of(commands: Commands, slots: Ints, pairs: Pairs) -> tuple[Rows, Rows]:
@@ -45,13 +46,15 @@ def waits_of(commands: Commands, slots: Ints, pairs: Pairs) -> tuple[Rows, Rows]
     return offsets, waits
 
 
-def phases_of(commands: Commands, nodes: Ints, program: Program, demands: Demands, node_count: int) -> list[Phases]:
-    """By node how much later than its tile it runs, in iterations; `program`: the commands with their waits.
+def phases_of(
+    commands: Commands, nodes: Ints, program: Program, ready: Sequence[Timeline], node_count: int
+) -> list[Phases]:
+    """By node how much later than its tile it runs, in iterations; `program`: the commands with their waits, `ready`:
+    its timelines where engines take what is ready.
 
     Several answers: with what is ready first and with the most urgent of it, of the times of a node in different
     iterations their mean, the earliest and the latest.
     """
-    streams = commands.steps
     # of each node and iteration the first command
     looping = np.flatnonzero(commands.iterations >= 0)
     span = int(commands.iterations.max(initial=0)) + 1
@@ -61,8 +64,7 @@ def phases_of(commands: Commands, nodes: Ints, program: Program, demands: Demand
     last = commands.steps[calls].max() if len(calls) else commands.steps.max()
     of_last = np.flatnonzero(commands.steps[first] == last)
     found: list[Phases] = []
-    for urgency in (None, -to_the_end(program, demands, streams)):
-        timeline = timeline_under(program, demands, streams, urgency)
+    for timeline in ready:
         issues = timeline.issues[first]
         # by iteration the time at which its tiles are worked on: when the last of their calls is issued
         marks = np.full(span, -1, dtype=np.int64)

@@ -40,7 +40,7 @@ from compiler.program.steps.waits import (
     waits_listed,
 )
 from compiler.program.timing.demands import Demands, demands_of
-from compiler.program.timing.order import fastest
+from compiler.program.timing.order import fastest, ready_first
 from compiler.program.timing.ticks import Flags, Ints
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
@@ -299,11 +299,12 @@ class _Orders:
         nodes = group.nodes - its.start
         # those of loops, too: a loop that lets loads go less far ahead may be faster than what is ready first
         orders = []
-        for phases in phases_of(commands, nodes, program, demands, its.stop - its.start):
+        ready = ready_first(program, demands, commands.steps)
+        for phases in phases_of(commands, nodes, program, ready, its.stop - its.start):
             turns = self._turns(found, its, phases)
             at = np.where(commands.iterations < 0, -int(turns.stages.max()), commands.iterations - turns.stages[nodes])
             orders.append(np.lexsort((np.arange(count), turns.places[nodes], at)).astype(np.int64))
-        order, _ = fastest(program, demands, commands.steps, orders)
+        order, _ = fastest(program, demands, ready, orders)
         return order
 
     def looped(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, Waits]:
@@ -356,4 +357,5 @@ class _Orders:
         offsets, waits = waits_of(commands, inside.of_commands(group, commands, nodes), inside.pairs)
         rows, demands = self.program.commands[commands.kinds], self.demands.ordered(commands.kinds)
         program = self.program.once(rows, offsets, waits)
-        yield from phases_of(commands, nodes - its.start, program, demands, its.stop - its.start)
+        ready = ready_first(program, demands, commands.steps)
+        yield from phases_of(commands, nodes - its.start, program, ready, its.stop - its.start)

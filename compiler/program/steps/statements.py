@@ -179,8 +179,8 @@ def _parts(cells: Cells, step: int) -> Iterator[tuple[int, list[_Part]]]:
             together = _rule_of(_joined_at(cells, step, its), one) if len(its) > 1 else None
             if isinstance(together, _Arrays):
                 first = 0
-                for unit in its:
-                    cell = cells.at(step, unit, one.space.iteration([run.first for run in one.runs]))
+                firsts = cells.at(step, its, one.space.iteration([run.first for run in one.runs]))
+                for unit, cell in zip(its, firsts, strict=True):
                     if cell.keys:
                         mine = slice(first, first + len(cell.numbers))
                         found[unit].append(_Part(one.space, one.runs, cell, together.cut(mine)))
@@ -195,9 +195,9 @@ def _joined_at(cells: Cells, step: int, units: Sequence[int]) -> CellAt:
     """What several units do, as one cell: keys by unit."""
 
     def at(iteration: int) -> Cell:
+        its = cells.at(step, units, iteration)
         if len(units) == 1:
-            return cells.at(step, units[0], iteration)
-        its = [cells.at(step, unit, iteration) for unit in units]
+            return its[0]
         return Cell(tuple([cell.keys for cell in its]), tuple(chain.from_iterable([cell.numbers for cell in its])))
 
     return at

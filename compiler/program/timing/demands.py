@@ -253,7 +253,7 @@ def _gathered_bytes(program: Program, gathering: Ints) -> Ints:
 
 def _duration(work: CallWork) -> int:
     use = work.use
-    return max(use.cycles, use.read_port_cycles, use.write_port_cycles, use.weight_port_cycles)
+    return use.call_cycles
 
 
 def _words(name: str) -> str:

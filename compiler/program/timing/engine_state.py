@@ -13,7 +13,8 @@ from compiler.program.timing.ticks import Flags, Ints
 # Single numbers of the event loop: the tick; how many events wait, how many commands move; when the first of these
 # ends; whether who moves has changed; how many queues are on the stack; commands that have ended; rows that are filled;
 # whether it has begun. The slowest stream's iteration: the nest, the position behind it, how many streams have not left
-# it; how many states were kept; the first that may equal later ones; the statement that last ended what is alike.
+# it; how many states were kept; the first that may equal later ones; the statement that last ended what is alike; how
+# many statements were looked at for jumps.
 NOW: Final = 0
 EVENTS: Final = 1
 MOVING: Final = 2
@@ -29,7 +30,8 @@ BEHIND: Final = 11
 KEPT: Final = 12
 EPOCH: Final = 13
 SUSPECT: Final = 14
-_CLOCK: Final = 15
+LOOKED: Final = 15
+_CLOCK: Final = 16
 
 
 class Loads(NamedTuple):

@@ -29,16 +29,22 @@ def in_time(program: Program, profile: Profile, streams: Ints) -> Timeline:
     """
     if not len(program.commands):
         return timeline_of(program, profile)
-    return fastest(program, demands_of(program, profile), streams)[1]
+    demands = demands_of(program, profile)
+    return fastest(program, demands, ready_first(program, demands, streams))[1]
 
 
-def fastest(program: Program, demands: Demands, streams: Ints, others: Sequence[Ints] = ()) -> tuple[Ints, Timeline]:
-    """The fastest of three orders and of others, and the timeline of the program in it."""
+def ready_first(program: Program, demands: Demands, streams: Ints) -> list[Timeline]:
+    """The timelines of a program whose engines take of what is ready the first, and what most comes after."""
+    urgencies = None, -to_the_end(program, demands, streams)
+    return [timeline_under(program, demands, streams, urgency) for urgency in urgencies]
+
+
+def fastest(
+    program: Program, demands: Demands, ready: Sequence[Timeline], others: Sequence[Ints] = ()
+) -> tuple[Ints, Timeline]:
+    """The fastest of others, the order as emitted, and those of `ready_first`, and the program's timeline in it."""
     emitted = np.arange(len(program.commands), dtype=np.int64)
-    orders = [emitted, *others]
-    for urgency in (None, -to_the_end(program, demands, streams)):
-        found = timeline_under(program, demands, streams, urgency)
-        orders.append(np.lexsort((emitted, found.issues)).astype(np.int64))
+    orders = [emitted, *others, *(np.lexsort((emitted, its.issues)).astype(np.int64) for its in ready)]
     different = {order.tobytes(): order for order in orders}.values()
     timelines = [(order, timeline_under(_ordered(program, order), demands.ordered(order))) for order in different]
     return min(timelines, key=lambda its: its[1].ticks)

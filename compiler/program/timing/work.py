@@ -5,12 +5,11 @@ The same function prices an op inside a core for the planner (`cost/array.py`); 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, prod
 
-from compiler.cost.array import CoreUse, CoreWork, ElementSizes, array_lanes, core_use
+from compiler.cost.array import CoreUse, ElementSizes, core_use, work_on_box
 from compiler.cost.levels import NO_BYTES, LevelBytes
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call
@@ -19,7 +18,7 @@ from compiler.ops.op_facts import OpFacts, call_facts
 from compiler.profile.schema import Profile
 from compiler.program.calls import call_of_unit
 from compiler.program.program import ParameterTable, Program, Unit
-from compiler.units import ceil_div, element_bytes
+from compiler.units import element_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +107,7 @@ class _TableWork:
         if not is_last:
             # what is added and applied once waits for the last part of the sum
             facts = replace(facts, vector_ops=Fraction(0) if facts.matrix is not None else facts.vector_ops)
-        work = self._core_work(lengths)
+        work = work_on_box(facts, self.unit.output.axes, lengths, self.profile)
         use = core_use(facts, work, self.sizes, self.profile)
         elements = prod(lengths)
         return CallWork(
@@ -126,18 +125,6 @@ class _TableWork:
             read=0 if is_first else elements * size,
             written=0 if is_last else elements * (size - self.sizes.output),
         )
-
-    def _core_work(self, lengths: tuple[int, ...]) -> CoreWork:
-        facts, axes = self.facts, self.unit.output.axes
-        ox, oy = array_lanes(facts, self.profile)
-        lanes: Mapping[str, int] = {"W": ox, "H": oy}
-        channels = 1 if facts.channel_axis is None else lengths[facts.channel_axis]
-        steps = positions = 1
-        for axis, (name, length) in enumerate(zip(axes, lengths, strict=True)):
-            if axis != facts.channel_axis:
-                positions *= length
-                steps *= ceil_div(length, lanes.get(name, 1))
-        return CoreWork(steps=steps, positions=positions, channels=channels, pieces=1)
 
 
 def _sizes(unit: Unit, facts: OpFacts) -> ElementSizes:

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from compiler.cost.array import CoreUse, CoreWork, Dataflow, ElementSizes, core_use
+from compiler.cost.array import (
+    CoreUse,
+    CoreWork,
+    Dataflow,
+    ElementSizes,
+    Lanes,
+    arrangements,
+    core_use,
+    register_energy_pj,
+    work_on_box,
+)
 from compiler.cost.levels import LevelBytes
 from compiler.errors import ModelError
 from compiler.ops.op_facts import OpFacts, graph_facts
@@ -36,7 +46,7 @@ def used(
 ) -> CoreUse:
     """What the op takes of one core for a whole 8×8 map, unless other positions are given."""
     sizes = ElementSizes(input=size, weight=size, output=size, operands=1)
-    work = CoreWork(steps=steps, positions=positions, channels=filters, pieces=pieces)
+    work = CoreWork(steps=(steps,), positions=positions, channels=filters, pieces=pieces)
     return core_use(op, work, sizes, profile)
 
 
@@ -178,3 +188,72 @@ def test_array_cycles_are_no_fewer_than_products_over_lanes() -> None:
         use = used(op, META, filters, size=1, steps=steps, positions=extent**2)
         if use.dataflow is not Dataflow.VECTOR:
             assert use.array_cycles * lanes >= op.total_macs
+
+
+# --- polar4x4: 4×4 blocks of 8 output × 8 input channels, their rows on input channels or rows, their columns on output
+# channels or columns ------------------------------------------------------------------------------------------------
+
+
+def on_box(op: OpFacts, box: tuple[int, int, int], **changes: Any) -> CoreUse:
+    """What an int8 product takes of a core of polar4x4 for a box of its result: channels, rows, columns."""
+    values = profile_values("polar4x4")
+    for name, change in changes.items():
+        values["matrix"][name] |= change
+    profile = profile_from_values(values)
+    op = replace(op, dtype="int8")
+    work = work_on_box(op, ("N", "C", "H", "W"), (1, *box), profile)
+    return core_use(op, work, ElementSizes(input=1, weight=1, output=1, operands=1), profile)
+
+
+def test_an_array_of_one_block_has_one_arrangement() -> None:
+    (lanes,) = arrangements(META.matrix.arrays["int8"])
+    assert lanes == Lanes(k=32, c=2, ox=4, oy=4)
+
+
+def test_blocks_without_input_channels_work_on_other_rows() -> None:
+    """3 input channels fill one row of blocks: with rows of blocks on rows of the map, 28 rows are 7 steps, not 28.
+
+    7×7 taps · 2 passes of 32 of 64 output channels · 28 columns · 7.
+    """
+    assert on_box(conv(3, 64, kernel=7, extent=28), (64, 28, 28)).array_cycles == 49 * 2 * 28 * 7
+
+
+def test_blocks_without_output_channels_work_on_other_columns() -> None:
+    """64 inputs are 2 passes of 32; 16 of 16 outputs are 2 passes of 8, each on 4 columns at once."""
+    assert on_box(conv(64, 16, kernel=1, extent=8), (16, 8, 8)).array_cycles == 2 * 2 * 8 * 2
+
+
+def test_blocks_stay_on_channels_where_a_box_has_one_position() -> None:
+    """1 position: 8 passes of 32 inputs · 4 passes of 32 outputs."""
+    assert on_box(conv(256, 128, kernel=1, extent=1), (128, 1, 1)).array_cycles == 8 * 4
+
+
+def test_every_block_keeps_sums_of_eight_products_and_inputs_of_its_own() -> None:
+    """1×1, 64 to 64 channels on 7×28: as many accesses as SET's own model counts, 0.2781 pJ for each product.
+
+    Sums of 4 bytes: 64·196 results by 2 passes of 4 blocks over 64 inputs, then 4 read once more for each result.
+    Inputs: 64·196 by 8 passes of 8 of 64 output channels, brought to one column of blocks that works on all.
+    """
+    use = on_box(conv(64, 64, kernel=1, extent=28), (64, 7, 28))
+    assert use.array_cycles == 784
+    results = 64 * 7 * 28
+    assert use.output_register == LevelBytes(read=results * (2 * 4 + 4) * 4, written=results * 2 * 4 * 4)
+    assert use.result_register == LevelBytes(read=results, written=results)
+    assert use.input_register == LevelBytes(read=results * 8, written=results)
+    # four columns of blocks work on other columns of the map with the same weights, 49 positions each
+    assert use.weight_register == LevelBytes(read=4 * 64 * 64, written=4 * 64 * 64)
+    assert register_energy_pj(use, builtin_profile("polar4x4")) / (64 * 64 * 196) == pytest.approx(0.2781, abs=5e-5)
+
+
+def test_weights_that_stay_in_their_buffer_are_read_from_memory_once() -> None:
+    """3×3, 64 to 64 channels on 56×56: tiles of at most 64 positions for each lane, and all weights stay."""
+    use = on_box(conv(64, 64, extent=56), (64, 56, 56))
+    assert use.weight_bytes == 64 * 64 * 9
+    assert use.partial_bytes == 0
+
+
+def test_weights_without_room_in_their_buffer_come_again_or_sums_pass_the_memory() -> None:
+    """One weight for each lane: of 2 · 9 steps that a sum takes none stays."""
+    small = {"weight": {"capacity_bytes": 64, "read_pj_per_byte": 0.3053, "write_pj_per_byte": 0.2471}}
+    use = on_box(conv(64, 64, extent=56), (64, 56, 56), buffers=small)
+    assert use.weight_bytes > 64 * 64 * 9 or use.partial_bytes > 0

@@ -13,6 +13,7 @@ from compiler.cost.levels import LevelBytes
 from compiler.cost.model import Cost, StepTraffic, Traffic, price
 from compiler.cost.objective import Totals, objective_value, ranking
 from compiler.cost.rates import dram_port_bytes_per_cycle, mac_energy_pj, reads_are_shared
+from compiler.cost.turns import Passing
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
@@ -33,7 +34,8 @@ def traffic(**changes: Any) -> Traffic:
         "input_bytes": 0,
         "weight_bytes": 0,
         "output_bytes": 0,
-        "first_load_bytes": 0,
+        "turns": 1,
+        "unhidden_cycles": 0.0,
         "last_store_bytes": 0,
         "exposed_transfers": 1,
         "hidden_transfers": 0,
@@ -43,6 +45,8 @@ def traffic(**changes: Any) -> Traffic:
         "sram_ends": LevelBytes(),
         "nram_ends": LevelBytes(),
         "passed_on_bytes": 0,
+        "copied_bytes": 0,
+        "loading_share": None,
     }
     own = {name: value for name, value in changes.items() if name in _STEP}
     rest = {name: value for name, value in changes.items() if name not in _STEP}
@@ -68,10 +72,60 @@ def test_one_unit_is_limited_by_its_own_engine() -> None:
 
 def test_transfers_hide_behind_computation_except_first_and_last() -> None:
     cost = price(
-        traffic(input_bytes=102_400, first_load_bytes=10_240, last_store_bytes=5_120, compute_cycles=5_000), CLUSTER
+        traffic(input_bytes=102_400, arriving_bytes=10_240, last_store_bytes=5_120, compute_cycles=5_000, turns=10),
+        CLUSTER,
     )
     assert cost.cycles == 5_000 + 150 + 400
     assert cost.bound_by == "compute"
+
+
+def steps(*own: dict[str, Any]) -> tuple[StepTraffic, ...]:
+    """Ops of one stage, each of 1,000 cycles, but for what is said of each."""
+    plain: dict[str, Any] = {"stage": 0, "dataflow": "vector", "compute_cycles": 1_000, "array_cycles": 0}
+    return tuple(StepTraffic(**{"op": number, **plain, **its}) for number, its in enumerate(own))
+
+
+def test_the_first_turn_waits_for_the_weights_of_each_op_in_turn() -> None:
+    """Weights of the second op come in 3,000 cycles; ten turns of 200, but the first ends 100 after they are there."""
+    wait = traffic(steps=steps({}, {"lasting_bytes": 307_200}), weight_bytes=307_200, turns=10)
+    assert price(wait, CLUSTER).cycles == 3_000 + 100 + 9 * 200 + 400
+    # the first op's weights come before those of the second, and all of the computation after them
+    wait = traffic(steps=steps({"lasting_bytes": 307_200}, {}), weight_bytes=307_200, turns=10)
+    assert price(wait, CLUSTER).cycles == 3_000 + 200 + 9 * 200 + 400
+
+
+def test_inputs_come_more_slowly_while_the_cores_engines_load_weights() -> None:
+    """A fifth of the rate: 100 cycles' worth of inputs after 500; without the weights they would be there after 100."""
+    both: dict[str, Any] = {"input_bytes": 10_240, "weight_bytes": 204_800, "compute_cycles": 1_000, "turns": 10}
+    ops = steps({"arriving_bytes": 10_240}, {"lasting_bytes": 204_800})
+    shared = price(traffic(**both, steps=ops, loading_share=0.2), CLUSTER).cycles
+    # weights take the rest of the rate, and end when both have come
+    assert shared == 2_100 + 100 + 9 * 200 + 400
+    # a fifth of the rate until they are there, unless the weights have come before
+    ops = steps({"arriving_bytes": 10_240}, {})
+    assert price(traffic(**both, steps=ops, loading_share=0.2), CLUSTER).cycles == 100 + 200 + 9 * 200 + 400
+
+
+@pytest.mark.parametrize(
+    ("passing", "turn"),
+    [
+        # directly, one place: each part comes when the one before it is done, 4 × (100 + 25)
+        (Passing(parts=4, fetched=0.0, moved=100.0, slots=1, directly=True, ahead=False), 500),
+        # two places: they come one after the other
+        (Passing(parts=4, fetched=0.0, moved=100.0, slots=2, directly=True, ahead=False), 400),
+        # by the SRAM, where all have room: they are there when the cores turn to them, and move in 10 each
+        (Passing(parts=4, fetched=20.0, moved=10.0, slots=1, directly=False, ahead=True), 140),
+        # by the SRAM, where one has room
+        (Passing(parts=4, fetched=60.0, moved=10.0, slots=1, directly=False, ahead=False), 240),
+    ],
+)
+def test_weights_that_pass_come_in_every_turn(passing: Passing, turn: int) -> None:
+    """100 cycles of computation a turn."""
+    cycles = [
+        price(traffic(steps=steps({"passing": passing, "compute_cycles": 100 * turns}), turns=turns), CLUSTER).cycles
+        for turns in (10, 11, 20)
+    ]
+    assert [more - cycles[0] for more in cycles] == [0, turn, 10 * turn]
 
 
 def test_without_double_buffering_transfers_and_computation_alternate() -> None:

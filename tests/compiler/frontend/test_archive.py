@@ -30,6 +30,7 @@ from compiler.frontend.validate import ValidateModel
 from compiler.ir.constant import Stored
 from compiler.profile import builtin_profile
 from compiler.report.plan import plan_json
+from tests.compiler.planning import BY_RULES
 from tests.models import Model, error_of, light_path
 
 Members = dict[str, bytes]
@@ -101,9 +102,9 @@ def test_a_model_in_an_archive_gives_the_plan_of_the_model_alone(pack: Callable[
     """IMPORT-1: but for the name and the hash of what was uploaded, equal to the byte."""
     data = light_path("zfnet512").read_bytes()
     profile = builtin_profile("edge4")
-    plain = plan_model(ModelSource.from_bytes(data, name="zfnet512"), profile).plan
+    plain = plan_model(ModelSource.from_bytes(data, name="zfnet512"), profile, BY_RULES).plan
     source = ModelSource.from_bytes(pack({"model/zfnet512.onnx": data, "README": b"read me"}), name="zfnet512")
-    packed = plan_model(source, profile).plan
+    packed = plan_model(source, profile, BY_RULES).plan
     assert packed.model.sha256 == source.sha256 != plain.model.sha256
     assert plan_json(msgspec.structs.replace(packed, model=plain.model)) == plan_json(plain)
 

@@ -17,12 +17,12 @@ from compiler.errors import LimitError
 from compiler.fusion import fuse
 from compiler.fusion import improve as improvement
 from compiler.fusion.candidate import SegmentCompilers
-from compiler.fusion.evaluate import refused
+from compiler.fusion.evaluate import Evaluator, refused
 from compiler.fusion.fuse import FuseSegments, verify_fused
 from compiler.fusion.groups import FusedGraph
 from compiler.fusion.improve import improve
 from compiler.fusion.search import search_groups
-from compiler.fusion.segment_graph import bits
+from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.ops.op_facts import graph_facts
 from compiler.options import Options, RuleSetting, parse_options
 from compiler.partition.partition import PartitionGraph
@@ -35,6 +35,7 @@ from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.figures import Check
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.placement import Placement
 from compiler.tiling.refine import refined
 from compiler.tiling.split import Split
 from compiler.tiling.tile import HaloMode
@@ -321,6 +322,61 @@ def test_a_tile_stays_where_something_says_how_it_is_found(wishes: dict[str, Any
             geometry = GroupGeometry(these.graph.facts, tuple(bits(group)))
             pinned = Wishes(objective=these.options.objective, **wishes)
             assert refined(choice, geometry, these.profile, (), pinned, _TRIED) is choice
+
+
+def chain(height: int, width: int, objective: str, chip: str = "manycore2x64") -> tuple[Evaluator, SegmentGraph, int]:
+    """Three 3×3 convolutions as one group."""
+    model = Model()
+    x = model.input([1, 32, height, width])
+    for _ in range(3):
+        x = model.conv(x, 32, 32, 3)
+    model.output(x)
+    graph, options = whole_segment(model.facts()), parse_options({"objective": objective})
+    evaluator = SegmentCompilers(builtin_profile(chip), options).of(graph.facts).evaluator(graph.ops)
+    return evaluator, graph, sum(1 << op for op in graph.ops)
+
+
+def plain_of(evaluator: Evaluator, group: int) -> Choice:
+    """The group's tiling before a better one is looked for."""
+    choice = evaluator.tiling(group)
+    assert not isinstance(choice, Refusal)
+    return choice
+
+
+@pytest.mark.parametrize("objective", ["latency", "energy", "edp"])
+def test_units_are_given_whole_blocks_of_a_map_where_that_costs_less(objective: str) -> None:
+    """TILE-4: 64 cores share out 32×32 positions in blocks of 4×4, whose borders are shorter than those of rows."""
+    evaluator, _, group = chain(32, 32, objective)
+    plain, better = plain_of(evaluator, group), evaluator.refined(group, 1)
+    assert plain.tiling.configuration.placement is Placement.BANDS
+    assert better.tiling.configuration.placement is Placement.BLOCKS
+    assert better.tiling.tile == (1, 32, 4, 4)
+    before, after = (objective_value(objective, Totals.of((c.cost,))) for c in (plain, better))
+    assert after < 0.95 * before
+
+
+def test_a_map_of_one_column_has_no_blocks() -> None:
+    evaluator, _, group = chain(56, 1, "latency")
+    assert evaluator.refined(group, 1) is plain_of(evaluator, group)
+
+
+def test_of_equal_objectives_what_takes_fewer_cycles_is_taken() -> None:
+    """All tilings of the chain read and write the same bytes."""
+    evaluator, graph, group = chain(32, 32, "dram_bytes")
+    plain = plain_of(evaluator, group)
+    found = improve(evaluator, graph, (group,), Totals(), frozenset())
+    better = plain_of(found.evaluator, group)
+    assert better.cost.dram_bytes == plain.cost.dram_bytes
+    assert better.cost.cycles < plain.cost.cycles
+
+
+def test_energy_by_latency_of_a_tile_is_compared_with_the_other_groups_beside_it() -> None:
+    """Where others take long, energy counts; where they take much energy, cycles do."""
+    evaluator, _, group = chain(13, 13, "edp", "cluster4x4")
+    saving = evaluator.refined(group, _TRIED, Totals(cycles=10**12)).cost
+    quick = evaluator.refined(group, _TRIED, Totals(energy_pj=1e18)).cost
+    assert saving.energy_pj < quick.energy_pj
+    assert quick.cycles < saving.cycles
 
 
 SCRIPT = """

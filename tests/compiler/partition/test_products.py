@@ -65,10 +65,10 @@ def test_a_batch_and_columns_that_vary() -> None:
 def test_parts_of_a_factor_that_come_for_each_slice_of_channels_are_counted(chip: str) -> None:
     """TILE-6: what the program moves is what the plan says.
 
-    But for the addend (2,800 of 39 million bytes): the plan has it come in each round, and it stays in the cores.
+    But for the addend (2,800 of 15 to 39 million bytes): the plan has it come in each round, and it stays in the cores.
     """
     report = compile_model(product(700, 700, [2], 700).data(), builtin_profile(chip)).report
-    assert [program.dram_ratio for program in report.programs] == [pytest.approx(1.0, rel=1e-4)] * len(report.programs)
+    assert [program.dram_ratio for program in report.programs] == [pytest.approx(1.0, rel=2e-4)] * len(report.programs)
 
 
 def test_what_fits_and_weights_behind_are_left_as_they_are() -> None:

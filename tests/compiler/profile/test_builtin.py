@@ -13,9 +13,9 @@ from tests.profiles import profile_values
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
-def lanes(k: int, c: int, ox: int = 1, oy: int = 1) -> dict[str, int]:
-    """An array's lanes as a profile has them."""
-    return {"k": k, "c": c, "ox": ox, "oy": oy}
+def lanes(k: int, c: int, ox: int = 1, oy: int = 1, *, blocks: int = 1) -> dict[str, int]:
+    """An array's lanes as a profile has them, of so many rows and columns of blocks."""
+    return {"k": k, "c": c, "ox": ox, "oy": oy, "block_rows": blocks, "block_columns": blocks}
 
 
 def memory(capacity_bytes: int, read: float, write: float, **more: Any) -> dict[str, Any]:
@@ -182,12 +182,13 @@ FIGURES: dict[str, dict[str, Any]] = {
         "sram": None,
         "nram": memory(MIB, 1.0537, 1.8722),
         "wram": None,
-        "matrix.arrays": {"int8": lanes(32, 32)},
+        "matrix.arrays": {"int8": lanes(32, 32, blocks=4)},
         "matrix.pj_per_mac": {"int8": 0.018},
         "matrix.accumulator_bytes": None,
         "matrix.buffers.input": buffer(8 * KIB, 0.3885, 0.3293),
-        "matrix.buffers.weight": buffer(4 * KIB, 0.3053, 0.2471),
-        "matrix.buffers.output": buffer(28 * KIB, 0.6119, 0.7919),
+        "matrix.buffers.weight": buffer(8 * 4 * KIB, 0.3053, 0.2471),  # 4 KiB for each of a block's eight lanes
+        "matrix.buffers.output": buffer(4 * 2 * KIB, 0.6416 / 4, 0.5672 / 4),  # the source counts 1 byte for a sum
+        "matrix.buffers.result": buffer(28 * KIB, 0.6119, 0.7919),
         "vector.lanes": 64,
         "vector.pj_per_operation": 0.0873,
         "engines.iodma": {"bytes_per_cycle": 24, "startup_ns": 0},
@@ -288,7 +289,7 @@ def test_profiles_that_state_no_ports_and_buffers_have_shared_ports_and_free_reg
     """PROF-2: what a profile says nothing of means what it meant before the field existed."""
     values = profile_values(name)
     assert values["dram"]["ports"] == "every-core"
-    assert values["matrix"]["buffers"] == {"weight": None, "output": None, "input": None}
+    assert values["matrix"]["buffers"] == dict.fromkeys(("weight", "output", "input", "result"))
     assert values["matrix"]["accumulator_bytes"] is None
     for level in ("sram", "nram", "wram"):
         stated = values[level]
@@ -297,5 +298,5 @@ def test_profiles_that_state_no_ports_and_buffers_have_shared_ports_and_free_reg
 
 
 def test_what_a_profile_leaves_out_of_its_source_is_said_in_its_description() -> None:
-    """PROF-3: `polar4x4` has one output buffer a core, its source two."""
-    assert "2 KiB output buffer" in builtin_profile("polar4x4").description
+    """PROF-3: `polar4x4` has four arrangements of an array's blocks, its source six."""
+    assert "two arrangements" in builtin_profile("polar4x4").description

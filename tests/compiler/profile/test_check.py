@@ -129,6 +129,17 @@ def test_a_mistyped_name_or_word_is_met_with_the_one_that_is_near(path: str, val
     assert faults_of(with_value(path, value))[path].hint == hint
 
 
+@pytest.mark.parametrize(("field", "blocks", "lane"), [("rows", 3, "c"), ("columns", 5, "k"), ("columns", 64, "k")])
+def test_blocks_that_do_not_divide_the_lanes_of_an_array_are_refused(field: str, blocks: int, lane: str) -> None:
+    """PROF-4."""
+    path = f"matrix.arrays.int8.block_{field}"
+    assert faults_of(with_value(path, blocks))[path].allowed == f"a divisor of {lane} (32)"
+
+
+def test_blocks_that_divide_the_lanes_of_an_array_are_taken() -> None:
+    assert not faults_of(with_value("matrix.arrays.int8.block_columns", 8))
+
+
 def test_faults_are_bounded() -> None:
     _, faults = checked({**profile_values("edge4"), **{f"field{number}": 1 for number in range(5000)}})
     assert len(faults) == MAX_FAULTS

@@ -10,7 +10,7 @@ from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.halos import exchanged_halo
 from compiler.tiling.loads import op_weights
-from compiler.tiling.pace import in_turn, turns
+from compiler.tiling.pace import in_turn, turns, unevenness
 from compiler.tiling.placement import Placement, pairs
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
 from compiler.tiling.tiled import TiledGroup
@@ -420,6 +420,23 @@ def test_the_busiest_unit_works_as_long_as_its_rows_take() -> None:
     alone = traffic_of(tiled(geometry, {})).steps[0].compute_cycles
     spread = traffic_of(tiled(geometry, {"H": 4}, units=2, spread=Spread.BANDS)).steps[0].compute_cycles
     assert spread == alone * 4 // 5
+
+
+@pytest.mark.parametrize("mode", [EXCHANGE, CACHED, RECOMPUTE])
+def test_the_busiest_core_makes_more_of_an_op_before_the_output(mode: HaloMode) -> None:
+    """Two 3×3 convolutions of 20 rows to 16, four rows a core: the first core makes 6 of the 18 rows between them.
+
+    If halos pass between cores the others make 4 each; if not all four make 6.
+    """
+    model = Model()
+    model.output(model.conv(model.conv(model.input([1, 1, 20, 20]), 1, 1, 3, pad=0), 1, 1, 3, pad=0))
+    _, geometry = group_of_all(model)
+    profile = small_profile(nram_bytes=1 << 16, wram_bytes=4096, sram_bytes=1 << 16, cores=4)
+    core = {"N": 1, "C": 1, "H": 4, "W": 16}
+    group = tiled(geometry, {}, mode, profile=profile, core=core, cores=4, core_spread=Spread.BANDS)
+    total = 18 if mode is EXCHANGE else 4 * 6
+    assert unevenness(group, geometry.ops[0]) == pytest.approx((6 / total) / (4 / 16))
+    assert unevenness(group, geometry.ops[1]) == 1.0
 
 
 def test_weights_in_input_slices_come_again_for_every_tile_of_a_channel_slice() -> None:

@@ -11,6 +11,7 @@ import pytest
 from compiler.program.decode import Decoders
 from compiler.program.iteration import Loop
 from compiler.program.lower import handed_out
+from compiler.program.nested import NestedLowering
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.cells import Cells
 from compiler.program.steps.group_steps import GroupSteps
@@ -124,3 +125,48 @@ def test_loops_of_stages_share_no_iteration() -> None:
     most = [max(loop.count((number,)) for number in range(len(steps.lowering.rounds))) for loop in pieces]
     assert min(most) > 1
     assert steps.iterations == len(steps.lowering.rounds) * sum(most)
+
+
+BANDS: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS}
+NESTED: list[dict[str, Any]] = [
+    {"tile": {"H": 5, "W": 4}, "halo": HaloMode.CACHED, "core": {"H": 2, "W": 2}, **BANDS},
+    {"tile": {"H": 3, "C": 2}, "halo": HaloMode.CACHED, "core": {"H": 1}, "channel_slices": 2, **BANDS},
+    {"tile": {"H": 2}, "halo": HaloMode.EXCHANGE, "core": {"H": 1}, "units": 2, "spread": Spread.BANDS, **BANDS},
+    {"tile": {"H": 4}, "halo": HaloMode.RECOMPUTE, "core": {"H": 2}, "cores": 2, "core_spread": Spread.CHANNELS},
+]
+
+
+@pytest.mark.parametrize("how", NESTED)
+def test_rounds_of_one_kind_need_the_same_weights(how: dict[str, Any]) -> None:
+    """SCHED-1: what lasts is asked of a round of each kind; of the rounds of a map most are of few kinds."""
+    lowering = nested_lowering(**how)
+    for step in range(len(lowering.geometry.ops)):
+        kinds, needs = lowering.needs(step)
+        for number, kind in enumerate(kinds):
+            assert dict.fromkeys(lowering.needs_of(step, number)) == dict.fromkeys(needs[kind])
+    assert len(set(lowering.round_kinds)) < len(lowering.rounds)
+
+
+@pytest.mark.parametrize("how", NESTED)
+def test_a_core_uses_its_two_buffers_in_turn(how: dict[str, Any]) -> None:
+    """PROG-2: by the number of a core tile among those of its core."""
+    lowering = nested_lowering(**how)
+    numbers: Counter[tuple[int, int]] = Counter()
+    seen = set()
+    for unit, tile in (job for jobs in lowering.rounds for job in jobs):
+        for _, _, core, index in (entry for work in lowering.core_rounds(unit, tile) for entry in work):
+            counts = [number for axis, number in index.items() if axis != "C" or lowering.configuration.slices_outer]
+            if (unit, core, *counts) not in seen:
+                seen.add((unit, core, *counts))
+                assert lowering.core_turn(unit, core, index) == numbers[unit, core] % 2
+                numbers[unit, core] += 1
+    assert max(numbers.values()) > 2
+
+
+def nested_lowering(tile: dict[str, int], halo: HaloMode, core: dict[str, int], **how: Any) -> NestedLowering:
+    """Two convolutions on clusters of two cores, core tile by core tile."""
+    network = pair(height=20, width=16, channels=8)
+    profile = chip(clusters=2, cores=2, sram=1 << 16, nram=1 << 14)
+    lowering = steps_of(network, group(network, profile, tile, halo, core, **how)).lowering
+    assert isinstance(lowering, NestedLowering)
+    return lowering

@@ -22,6 +22,9 @@ class Copies:
         self.iterations = ROWS * COLUMNS
         self.once = [False]
 
+    def doing(self, iteration: int) -> Sequence[int]:
+        return [0] if iteration >= 0 else []
+
     def spaces(self, step: int) -> Mapping[int, Space]:
         del step
         return {0: Space((ROWS, COLUMNS), (COLUMNS, 1), 0)}

@@ -32,6 +32,9 @@ class Pipeline:
         self.iterations = rows * width * halves
         self.once = [False, False]
 
+    def doing(self, iteration: int) -> Sequence[int]:
+        return range(len(self.once)) if iteration >= 0 else []
+
     def spaces(self, step: int) -> Mapping[int, Space]:
         del step
         return {0: Space((self.rows, self.width), (self.width * self.halves, self.halves), 0)}

@@ -31,6 +31,9 @@ class TwoUnits:
         self.iterations = TILES
         self.once = [False]
 
+    def doing(self, iteration: int) -> Sequence[int]:
+        return [0] if iteration >= 0 else []
+
     def spaces(self, step: int) -> Mapping[int, Space]:
         del step
         return dict.fromkeys((OFTEN, SELDOM), Space((TILES,), (1,), 0))

@@ -114,14 +114,20 @@ def test_arbitrary_loops_are_told_of_as_their_expanded_programs() -> None:
         check(arbitrary_loops(base, seed, nests=1 + seed % 3), profile)
 
 
-@pytest.mark.slow
-def test_many_programs_of_loops_are_told_of_as_the_expanded_ones() -> None:
+@pytest.mark.matrix(first=0, rest=1)
+@pytest.mark.parametrize("block", range(2))
+def test_many_programs_of_loops_are_told_of_as_the_expanded_ones(block: int) -> None:
     groups = random_groups(120)
-    for program, profile in groups:
+    for program, profile in groups[block::2]:
         check(program, profile)
-    for seed in range(600):
+    for seed in range(300 * block, 300 * (block + 1)):
         base, profile = groups[seed % len(groups)]
         check(arbitrary_loops(base, seed, nests=1 + seed % 3, statements=2 + seed % 9), profile)
+
+
+@pytest.mark.slow
+def test_stages_are_told_of_as_their_expanded_program() -> None:
+    """MC-CNN (N-6) on a small map."""
     check(*mc_cnn(120, 72, {"W": 60, "H": 24}))
 
 

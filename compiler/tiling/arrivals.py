@@ -1,0 +1,106 @@
+"""What the ops of a tiled group wait for: first inputs, weights that last, weights that pass (`cost/turns.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compiler.cost.rates import reads_are_shared
+from compiler.cost.turns import Passing
+from compiler.tiling.tile import Spread, WeightHome
+from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.weights import slice_cycles
+from compiler.units import ceil_div
+
+
+class Arrivals:
+    """By step of a group what its first turn waits for, and what every turn does.
+
+    `directly`: weights go from DRAM to the cores without a stay in the SRAM; `reads`: bytes of each input, as
+    `input_reads` of traffic has them; `turns` of the cores.
+    """
+
+    def __init__(self, group: TiledGroup, directly: bool, reads: Mapping[str, tuple[int, int]], turns: int) -> None:
+        self._group = group
+        self._directly = directly
+        self._reads = reads
+        self._turns = turns
+        self._units = group.walk.units
+        self._shared = reads_are_shared(group.profile)
+        self._passes_ahead = _passes_ahead(group)
+
+    def inputs(self, step: int) -> int:
+        """Bytes of the first tiles' inputs that an op is the first to read."""
+        group, found = self._group, 0
+        for name in group.geometry.first_readers.get(group.geometry.ops[step].index, ()):
+            read = self._reads[name][0 if self._shared else 1]
+            again = group.configuration.slices_outer or "C" in group.frustums.of_tensor[name].followed
+            tiles = group.walk.tiles * (group.slices if again else 1)
+            found += ceil_div(read * min(self._units, tiles), tiles)
+        return found
+
+    def lasting(self, step: int, read_from_dram: int) -> int:
+        """Bytes of an op's weights that DRAM brings for the first turn and that later ones find in place."""
+        group = self._group
+        if not read_from_dram or group.homes[step] is WeightHome.DRAM:
+            return 0
+        copies = 1 if self._shared or is_shared_out(group) else self._units
+        return ceil_div(group.weights[step].size_bytes * copies, group.slices * group.configuration.input_slices)
+
+    def handed(self, step: int, passed: int) -> int:
+        """Of the bytes of an op's weights that units get from each other, those that the first turn waits for."""
+        if self._group.homes[step] is WeightHome.DRAM and not self._group.profile.is_stationary:
+            return 0
+        once = 1 if is_shared_out(self._group) else self._units
+        return ceil_div(passed * once, max(once, self._group.brought(step)))
+
+    def unhidden_cycles(self, step: int, read_from_dram: int) -> float:
+        """Cycles of later loads of weights that last for some turns, where the next ones come to where these lie."""
+        group = self._group
+        weights, home = group.weights[step], group.homes[step]
+        if not group.second_weight_bytes(step) or group.doubles_weights or home is not WeightHome.CORE:
+            return 0.0
+        copies = 1 if self._shared or is_shared_out(group) else self._units
+        loads = read_from_dram / (weights.size_bytes * copies) * group.slices * group.configuration.input_slices - 1
+        fetched, moved = slice_cycles(weights, group.profile, group.configuration, WeightHome.DRAM)
+        return max(0.0, loads) * (fetched if group.is_flat or self._directly else moved)
+
+    def passing(self, step: int, passed: int) -> Passing | None:
+        """Weights of an op that come to the cores in every turn; `passed`: bytes that units get from each other."""
+        group = self._group
+        weights, home = group.weights[step], group.homes[step]
+        if home is WeightHome.CORE or not weights.size_bytes or group.weights_in_place:
+            return None
+        fetched, moved = slice_cycles(weights, group.profile, group.configuration, home)
+        directly = group.is_flat or (self._directly and home is WeightHome.DRAM)
+        parts, engine = weights.slices * group.passes(step)[0], group.profile.units.peer_engine
+        handed = 0.0
+        if engine is not None and passed:
+            handed = passed / (self._turns * parts * engine.bytes_per_cycle * max(1, self._units - 1))
+        return Passing(
+            parts=parts,
+            fetched=0.0 if directly else fetched,
+            moved=max(fetched if directly else moved, handed),
+            slots=weights.slice_buffers if weights.slices > 1 else 1,
+            directly=directly,
+            ahead=not directly and (home is WeightHome.SRAM or self._passes_ahead),
+        )
+
+
+def is_shared_out(group: TiledGroup) -> bool:
+    """True if each unit has its own part of every op's weights."""
+    return group.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
+
+
+def _passes_ahead(group: TiledGroup) -> bool:
+    """True if weights that pass the SRAMs in a turn have room there together, beside those that wait."""
+    homes = {WeightHome.DRAM, WeightHome.SRAM}
+    held = sum(w.unit_bytes for w, home in zip(group.weights, group.homes, strict=True) if home in homes)
+    return held <= group.sram_weight_room_bytes
+
+
+def copied_bytes(group: TiledGroup) -> int:
+    """Bytes that the engines of the DRAM put aside in the SRAMs for later tiles, where no other engine moves them."""
+    if group.is_flat or group.profile.engines.cdma is not None:
+        return 0
+    names = group.geometry.inputs if group.is_nested else group.geometry.lifetimes[0]
+    return sum(sum(group.frustums.reused_along(name).values()) for name in names if name not in group.core_resident)
