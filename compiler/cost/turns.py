@@ -43,8 +43,11 @@ class Needs(NamedTuple):
 
 @dataclass(slots=True)
 class _Clock:
-    """When DRAM has brought what was asked for, units have handed on weights, the last op is done, and places for
-    weights that pass are free in the cores and in the SRAMs; `inputs`, `weights`: bytes asked for.
+    """Cycles from the beginning, as far as the ops have been gone through.
+
+    brought: the last bytes from DRAM are there. handed: units have handed on the last weights. done: the last op has
+    ended. free, staged: weights that pass have a place in the cores, and in the SRAMs. `inputs`, `weights`: bytes that
+    DRAM was asked for so far.
     """
 
     brought: float = 0.0
@@ -83,7 +86,7 @@ def turns_cycles(ops: Sequence[Needs], turns: int, rate: float, loading_share: f
 
 
 def _work(op: Needs, clock: _Clock, arrived: float) -> None:
-    """An op of one turn, the data of which has `arrived`."""
+    """Go through one op of a turn, whose inputs and lasting weights are there at `arrived`."""
     ready = max(clock.done + op.filling, arrived)
     if op.passing is None:
         clock.done = ready + op.work

@@ -41,7 +41,7 @@ def _cores_have_bands(group: TiledGroup) -> bool:
 
 
 def _busiest(group: TiledGroup, name: str) -> float:
-    """The part of a tensor that the core makes which makes most of it, of those with parts of the positions."""
+    """The largest part of a tensor that one core makes; of one unit, where cores do not share out its rows."""
     walk, by_cores = group.walk, _cores_have_bands(group)
     frustums = group.core_frustums if by_cores else group.frustums
     known = frustums.of_tensor[name].known
