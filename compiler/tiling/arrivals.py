@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from compiler.cost.rates import reads_are_shared
 from compiler.cost.turns import Passing
-from compiler.tiling.tile import Spread, WeightHome
+from compiler.tiling.tile import WeightHome
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.weights import slice_cycles
 from compiler.units import ceil_div
@@ -43,14 +43,15 @@ class Arrivals:
         group = self._group
         if not read_from_dram or group.homes[step] is WeightHome.DRAM:
             return 0
-        copies = 1 if self._shared or is_shared_out(group) else self._units
-        return ceil_div(group.weights[step].size_bytes * copies, group.slices * group.configuration.input_slices)
+        return ceil_div(
+            group.weights[step].size_bytes * group.weight_copies, group.slices * group.configuration.input_slices
+        )
 
     def handed(self, step: int, passed: int) -> int:
         """Of the bytes of an op's weights that units get from each other, those that the first turn waits for."""
         if self._group.homes[step] is WeightHome.DRAM and not self._group.profile.is_stationary:
             return 0
-        once = 1 if is_shared_out(self._group) else self._units
+        once = 1 if self._group.shares_weights_out else self._units
         return ceil_div(passed * once, max(once, self._group.brought(step)))
 
     def unhidden_cycles(self, step: int, read_from_dram: int) -> float:
@@ -59,8 +60,8 @@ class Arrivals:
         weights, home = group.weights[step], group.homes[step]
         if not group.second_weight_bytes(step) or group.doubles_weights or home is not WeightHome.CORE:
             return 0.0
-        copies = 1 if self._shared or is_shared_out(group) else self._units
-        loads = read_from_dram / (weights.size_bytes * copies) * group.slices * group.configuration.input_slices - 1
+        once = weights.size_bytes * group.weight_copies
+        loads = read_from_dram / once * group.slices * group.configuration.input_slices - 1
         fetched, moved = slice_cycles(weights, group.profile, group.configuration, WeightHome.DRAM)
         return max(0.0, loads) * (fetched if group.is_flat or self._directly else moved)
 
@@ -84,11 +85,6 @@ class Arrivals:
             directly=directly,
             ahead=not directly and (home is WeightHome.SRAM or self._passes_ahead),
         )
-
-
-def is_shared_out(group: TiledGroup) -> bool:
-    """True if each unit has its own part of every op's weights."""
-    return group.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
 
 
 def _passes_ahead(group: TiledGroup) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from compiler.cost.rates import reads_are_shared
 from compiler.lazy import lazy
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
@@ -103,6 +104,16 @@ class GroupCut:
     def shares_sums(self) -> bool:
         """True if each unit adds up its part of what is summed over."""
         return self.configuration.spread is Spread.INPUT_CHANNELS and self.configuration.units > 1
+
+    @property
+    def shares_weights_out(self) -> bool:
+        """True if each unit has its own part of every op's weights."""
+        return self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
+
+    @property
+    def weight_copies(self) -> int:
+        """How many units read the same weights from DRAM, each for itself."""
+        return 1 if reads_are_shared(self.profile) or self.shares_weights_out else self.walk.units
 
     def channels_of_core(self, op: OpFacts) -> int:
         """Output channels of an op that one core makes at a time."""

@@ -360,9 +360,9 @@ class _Plans:
         return awaited, exchanged
 
     def _busy(self, compute: Floats, on_cores: Floats) -> Floats:
-        """Cycles of all turns, the first one of which waits for inputs and weights op by op, and of the last store.
+        """Cycles of all turns and of the last store; in the first turn each op waits for its inputs and weights.
 
-        `compute` [op, plan], `on_cores`: with all that it waits for on the chip.
+        `compute` [op, plan]: cycles of the ops alone; `on_cores` [plan]: cycles of the stages with waits on the chip.
         """
         tiles = self.tiles * self.slices
         first = np.minimum(self.units, tiles) / tiles
@@ -370,7 +370,7 @@ class _Plans:
         weights = np.array([0 if self.profile.is_stationary else op.weight_bytes for op in self.geometry.ops])
         come = self.loaded * first + np.cumsum(weights[:, None] * alone / (self.slices * self.input_slices), axis=0)
         whole = compute.sum(axis=0)
-        # where no op computes, what they wait for is the same for all
+        # if no op computes, all have equal parts of the cycles
         each = np.where(whole > 0, compute / np.where(whole > 0, whole, 1.0), 1 / len(compute))
         left = np.cumsum(each[::-1], axis=0)[::-1] * (on_cores / turns)
         filled = (come / self.rate + left).max(axis=0)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compiler.cost.rates import reads_are_shared
-from compiler.tiling.tile import OpWeights, Spread, WeightHome, WeightLoads
+from compiler.tiling.tile import OpWeights, WeightHome, WeightLoads
 from compiler.tiling.tiled import TiledGroup
 
 
 def op_weights(group: TiledGroup) -> tuple[OpWeights, ...]:
     """How each op's weights are read from DRAM."""
     result = []
-    alone = not reads_are_shared(group.profile)
-    shared_out = group.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
-    copies = group.walk.units if alone and not shared_out else 1
     for step, (op, weights, home) in enumerate(zip(group.geometry.ops, group.weights, group.homes, strict=True)):
         if not weights.size_bytes:
             continue
@@ -22,7 +19,7 @@ def op_weights(group: TiledGroup) -> tuple[OpWeights, ...]:
             kind, loads = WeightLoads.STATIONARY, 0
         else:
             kind, loads = _loads(group, step, home)
-            loads *= copies
+            loads *= group.weight_copies
             if loads > 1 and kind is WeightLoads.ONCE_THROUGH:
                 kind = WeightLoads.STREAMED
         size, slices = weights.size_bytes, weights.slices
@@ -55,10 +52,9 @@ def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads,
     if group.waits_in_core(step):
         return WeightLoads.RESIDENT, 1
     times = group.walk.rounds
-    shared_out = group.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
     if group.is_nested and (home is WeightHome.DRAM or group.weight_parts_come_again):
         # units that pass halos on work one after another, so that each brings them for itself
-        in_turn = group.exchanges and not shared_out and reads_are_shared(group.profile)
+        in_turn = group.exchanges and not group.shares_weights_out and reads_are_shared(group.profile)
         times = (group.walk.tiles if in_turn else group.walk.rounds) * group.core_walk.rounds
     if group.configuration.slices_outer and group.slice_stays and home is WeightHome.CORE:
         times = 1

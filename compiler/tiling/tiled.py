@@ -192,8 +192,7 @@ class TiledGroup(GroupCut):
         """How often a step's weights come into the cores of all units together."""
         stays = self.configuration.slices_outer and self.slice_stays and self.homes[step] is WeightHome.CORE
         if self.waits_in_core(step) or stays:
-            shared_out = self.configuration.spread in (Spread.CHANNELS, Spread.INPUT_CHANNELS)
-            return 1 if shared_out else self.walk.units
+            return 1 if self.shares_weights_out else self.walk.units
         if self.is_nested and self.homes[step] is WeightHome.CORE and not self.weight_parts_come_again:
             # all core tiles of an SRAM tile pass with one slice before the next one comes
             return self.walk.tiles

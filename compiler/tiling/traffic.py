@@ -12,7 +12,7 @@ from compiler.cost.model import StepTraffic, Traffic
 from compiler.cost.rates import direct_is_as_wide, mac_energy_pj, reads_are_shared
 from compiler.ops.op_facts import GraphFacts, OpFacts
 from compiler.profile.schema import Profile
-from compiler.tiling.arrivals import Arrivals, copied_bytes, is_shared_out
+from compiler.tiling.arrivals import Arrivals, copied_bytes
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
 from compiler.tiling.halos import halos_of
 from compiler.tiling.loads import table_reads, weight_reads
@@ -331,7 +331,7 @@ class _Steps:
         staged = 0 if group.is_flat or (routes.weights and home is not WeightHome.SRAM) else brought
         in_sram = staged
         if home is WeightHome.SRAM:
-            in_sram = weights.size_bytes * (1 if is_shared_out(group) else units)
+            in_sram = weights.size_bytes * (1 if group.shares_weights_out else units)
         passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
         halos, halo_hops = halos_of(group, op)
         part = _gathered_part(group, op)
