@@ -9,6 +9,7 @@ import socket
 import sys
 from functools import partial
 
+from app.telemetry import send_nothing
 from compiler.garbage import collection_paused
 
 # Seconds after which a computing thread lets another thread run. An answer's thread waits for Redis several times, and
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("--listen-fd", type=int, help="an inherited listening socket")
     arguments = parser.parse_args()
     sys.setswitchinterval(_TURN_S)
+    send_nothing()
     # what the imports make stays: looking for garbage among it takes a fifth of the start
     with collection_paused():
         import uvicorn

@@ -124,7 +124,7 @@ DESCRIPTIONS: Final[Mapping[str, Described]] = MappingProxyType(
         "precision": Described(
             values="model, int8, float16",
             meaning="A what-if: plans as if float tensors had 1 or 2 bytes and biases 4, integers as they are. Outputs"
-            " cannot be verified.",
+            " cannot be verified. Quantised models run in integers without it.",
             example="precision=int8",
         ),
         "verify": Described(

@@ -12,6 +12,7 @@ from compiler.check_shapes import CheckShapes
 from compiler.degraded import DEFECTS, DefectError, Degradations
 from compiler.errors import CompilationCancelledError, InternalError, TesseraError
 from compiler.frontend.batch import Rebatch
+from compiler.frontend.integers import RunInIntegers
 from compiler.frontend.lower import LowerModel
 from compiler.frontend.normalise import FoldBatchNorm
 from compiler.frontend.patterns import RecognisePatterns
@@ -30,6 +31,7 @@ from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.broadcasts import FoldChannels
 from compiler.partition.dilations import SplitDilations
+from compiler.partition.float_products import LeaveProductsToHost
 from compiler.partition.leave_to_host import LeaveToHost
 from compiler.partition.normalisations import SplitNormalisations
 from compiler.partition.pads import SplitPads
@@ -38,6 +40,7 @@ from compiler.partition.products import TurnProducts
 from compiler.partition.reductions import SplitReductions
 from compiler.partition.rows import LeaveRowsToHost
 from compiler.partition.segments import PartitionedGraph, verify_partition
+from compiler.partition.spelled_out import SpellOut
 from compiler.partition.tied import UntieWeights
 from compiler.partition.weights import SplitWeights
 from compiler.profile.schema import Profile
@@ -58,6 +61,8 @@ from compiler.simulator.value_check import CheckValues
 _IMPROVING: Final = (
     FoldBatchNorm,
     RecognisePatterns,
+    RunInIntegers,
+    SpellOut,
     SplitNormalisations,
     SplitReductions,
     SplitPads,
@@ -118,9 +123,12 @@ def build_pipeline(
     )
     return (
         # after a definition was wrong compilation goes on from `LowerModel`
-        *_imported(source, options, LowerModel(dims=options.maxima, strict=options.strict, degradations=degradations)),
+        *_imported(
+            source, profile, options, LowerModel(dims=options.maxima, strict=options.strict, degradations=degradations)
+        ),
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
         LeaveToHost(degradations=degradations),  # Graph -> Graph; compilation goes on from here after a defect
+        LeaveProductsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
         *_taken_apart(profile, options, compilers.of),
         LeaveToHost(name="leave-parts-to-host", degradations=degradations),  # Graph -> Graph; ops made since then
         PartitionGraph(  # Graph -> PartitionedGraph; compilation goes on from here where a program is too long
@@ -136,7 +144,7 @@ def build_pipeline(
     )
 
 
-def _imported(source: ModelSource, options: Options, lowering: LowerModel) -> tuple[Pass, ...]:
+def _imported(source: ModelSource, profile: Profile, options: Options, lowering: LowerModel) -> tuple[Pass, ...]:
     """The way of a model to a graph, `lowering` among it."""
     return (
         ReadModel(),  # ModelSource -> OnnxModel
@@ -145,6 +153,7 @@ def _imported(source: ModelSource, options: Options, lowering: LowerModel) -> tu
         FoldBatchNorm(),  # Graph -> Graph
         RecognisePatterns(source=source),  # Graph -> Graph
         Rebatch(batch=options.batch),  # Graph -> Graph
+        RunInIntegers(source=source, arrays=tuple(sorted(profile.matrix.arrays))),  # Graph -> Graph
     )
 
 
@@ -153,6 +162,7 @@ def _taken_apart(
 ) -> tuple[Pass, ...]:
     """The way of a graph whose ops come to fit the chip: what is too large is taken apart, or left to the host."""
     return (
+        SpellOut(profile=profile, candidates=candidates),  # Graph -> Graph
         SplitNormalisations(profile=profile, candidates=candidates),  # Graph -> Graph
         SplitReductions(profile=profile, candidates=candidates),  # Graph -> Graph
         SplitPads(profile=profile, candidates=candidates),  # Graph -> Graph
@@ -178,7 +188,7 @@ def build_shape_pipeline(
 
     def import_between(minima: Mapping[str, int], maxima: Mapping[str, int]) -> Graph:
         graph: Any = source
-        for each in _imported(source, options, lowering(minima, maxima)):
+        for each in _imported(source, profile, options, lowering(minima, maxima)):
             graph = each.run(graph)
         assert isinstance(graph, Graph)
         return graph
@@ -190,11 +200,12 @@ def build_shape_pipeline(
         return UnitCompiler(facts, profile, options)
 
     return (
-        *_imported(source, options, lowering(options.minima, options.maxima)),
+        *_imported(source, profile, options, lowering(options.minima, options.maxima)),
         CheckExtents(source=source, options=options, import_at=import_at),  # Graph -> Graph
         FindReach(  # Graph -> Graph
             ranges=lambda graph: ranges_of(graph, options), import_between=import_between
         ),
+        LeaveProductsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
         *_taken_apart(profile, options, units, options.minima),
         MakeUnits(  # Graph -> ShapeModel
             source=source, profile=profile, options=options, stored=stored, by_default=by_default

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from app.telemetry import send_nothing
 from compiler.garbage import collection_paused
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def main() -> None:
     # Before numpy is imported: a BLAS thread pool in the parent would not survive the fork into the children.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
+    send_nothing()
 
     # Loaded once here and shared by every child: the compiler and its machine code. Neither starts a thread.
     with collection_paused():

@@ -59,7 +59,9 @@ def run() -> None:
     code: str | int | None = 0
     try:
         from app.cli.main import cli
+        from app.telemetry import send_nothing
 
+        send_nothing()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         cli()
     except SystemExit as ended:

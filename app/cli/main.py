@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from app.cli import exploring, keys, planning, profiles, store, table_commands, units
+from app.cli import exploring, keys, planning, profiles, quantising, store, table_commands, units
 from app.cli.console_script import run as run  # earlier installations' console scripts name it here
 from app.cli.failures import failures
 from app.cli.shared_parameters import (
@@ -66,6 +66,7 @@ cli.command()(planning.explain)
 cli.command()(exploring.sweep)
 cli.command()(exploring.size)
 cli.command()(exploring.compare)
+cli.command()(quantising.quantise)
 cli.command()(table_commands.table)
 cli.command()(table_commands.package)
 cli.command()(table_commands.loader)

@@ -46,9 +46,13 @@ def block_of(extents: Sequence[int]) -> tuple[int, ...]:
 def largest_table_bytes(window: Window, extents: Sequence[int]) -> int:
     """What a table takes for an output of these extents: 4 bytes for each position of a block and each tap (ADDR-4).
 
-    Where taps are neighbours in memory (of one channel) it takes less.
+    Where taps are neighbours in memory (of one channel) it takes less. 0 where there is none, as no buffer is so small
+    that its bases and offsets would fit in 32 bits.
     """
-    return ENTRY_BYTES * (prod(block_of(extents)) + prod(window.kernel))
+    block = block_of(extents)
+    if not _is_in_reach(unit_read(window, block, (1,) * len(block), 1)):
+        return 0
+    return ENTRY_BYTES * (prod(block) + prod(window.kernel))
 
 
 def unit_read(window: Window, block: Sequence[int], strides: Sequence[int], element_bytes: int) -> WindowRead:
@@ -69,7 +73,11 @@ def unit_read(window: Window, block: Sequence[int], strides: Sequence[int], elem
 
 def is_addressable(read: WindowRead) -> bool:
     """True if all bases and offsets fit in the 32 bits that tables have for each, and taps are not too many."""
-    return read.reach_bytes <= np.iinfo(np.int32).max and prod(read.taps) <= MAX_TAPS
+    return _is_in_reach(read) and prod(read.taps) <= MAX_TAPS
+
+
+def _is_in_reach(read: WindowRead) -> bool:
+    return read.reach_bytes <= np.iinfo(np.int32).max
 
 
 def words_of(table: AddressTable) -> Ints:

@@ -95,7 +95,7 @@ def array_of(op: OpFacts, profile: Profile) -> Array:
             op_type=op.kind,
             actual=op.dtype,
             limit=", ".join(sorted(profile.matrix.arrays)),
-            hint="Use a profile with an array for this type; products of quantised models are computed in floats too."
+            hint="Use a profile with an array for this type, or a quantised model where the profile has one for int8."
             " A what-if such as precision=int8 gives a plan, whose programs cannot be run",
         )
     return array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -19,7 +20,8 @@ from compiler.ir.constant import Constant, Derived, Literal, Opaque, Splat, Stor
 from compiler.ir.graph import Attribute
 from compiler.ops.base import Array
 from compiler.ops.constants import by_definition
-from compiler.units import element_bytes, numpy_dtype
+from compiler.ops.packed import packed, unpacked
+from compiler.units import ceil_div, element_bytes, numpy_dtype
 
 # A constant computed from others is built whole in memory when the executable is written.
 MAX_COMPUTED_BYTES: Final = 2**31
@@ -44,6 +46,12 @@ _TYPES: Final[Mapping[int, str]] = MappingProxyType(
         )
     }
 )
+# Element types of which two numbers lie in a byte; where one has a sign, it is the upper half of its values.
+FOUR_BITS: Final = ("int4", "uint4")
+SIGN_OF_FOUR: Final = 8
+# Functions of constants: packed numbers as single ones, and a matrix packed by columns.
+UNPACK: Final = "unpack"
+PACK: Final = "pack"
 # All ONNX element types by Tessera's name; those missing in the table above are supported by the host only.
 ONNX_CODES: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -151,6 +159,18 @@ def constant_of(
     if any(extent < 0 for extent in shape):
         raise fail("negative extent", "invalid_shape", shape, "at least 0")
     is_external = proto.data_location == onnx.TensorProto.EXTERNAL or proto.external_data
+    if dtype in FOUR_BITS and (is_external or span is not None):
+        count = ceil_div(prod(shape), 2)
+        begin, size = span or (0, count)
+        if size != count:
+            raise fail("its bytes do not fit its shape", "invalid_tensor", size, count)
+        stored = _external(proto, count, files, fail) if is_external else Stored(offset=begin, size_bytes=size)
+        return _of_bytes(Constant(shape=(count,), dtype="uint8", data=stored), shape, dtype)
+    if dtype in FOUR_BITS:
+        # in the field for numbers two bytes may lie in one
+        given, wanted = len(proto.raw_data) or len(proto.int32_data), ceil_div(prod(shape), 2)
+        if given != wanted:
+            raise fail("its bytes do not fit its shape", "invalid_tensor", given, wanted)
     if proto.data_type not in _TYPES:
         if is_external or span is not None:
             raise fail("large data of this element type is not supported", "unsupported_dtype", dtype, "inline data")
@@ -255,6 +275,35 @@ def _external(
 _DIGITS: Final = 18
 
 
+def _of_bytes(stored: Constant, shape: tuple[int, ...], dtype: str) -> Constant:
+    """A constant of 4 bits from its bytes."""
+    signed = int(dtype == "int4")
+    return derive(UNPACK, (stored,), shape, {"elements": prod(shape), "signed": signed}, dtype)
+
+
+def in_eight_bits(constant: Constant) -> Constant:
+    """A constant of 4 bits as one of 8, of which it is known that it was packed; any other as it is."""
+    if constant.dtype not in FOUR_BITS:
+        return constant
+    if isinstance(constant.data, Opaque):
+        proto = onnx.TensorProto.FromString(constant.data.tensor)
+        values = np.asarray(onnx.numpy_helper.to_array(proto)).astype(np.int8).reshape(-1) & 15
+        pairs = packed(np.pad(values, (0, values.size % 2)))
+        constant = _of_bytes(literal(pairs, "uint8"), constant.shape, constant.dtype)
+    return replace(constant, dtype="int8" if constant.dtype == "int4" else "uint8")
+
+
+def is_packed(constant: Constant) -> bool:
+    """True for a constant of 8 bits that is stored in 4."""
+    return isinstance(constant.data, Derived) and constant.data.function == UNPACK
+
+
+def packed_bytes(constant: Constant, source: ModelSource) -> bytes:
+    """The bytes of a constant that `is_packed`, as they are stored."""
+    assert isinstance(constant.data, Derived)
+    return materialise(constant.data.inputs[0], source).tobytes()
+
+
 def literal(array: Array, dtype: str) -> Constant:
     """A constant that holds an array's values."""
     return Constant(
@@ -334,10 +383,24 @@ def _scattered(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Arra
     return result
 
 
+def _unpacked(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Array:
+    """Numbers of 4 bits, two in a byte, as many as `elements`."""
+    numbers = unpacked(inputs[0])[: attributes["elements"]].astype(np.int8)
+    return np.where(numbers < SIGN_OF_FOUR, numbers, numbers - 2 * SIGN_OF_FOUR) if attributes["signed"] else numbers
+
+
+def _packed(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Array:
+    """A matrix [rows, columns] by columns, filled up to so many `rows`, two in a byte."""
+    numbers = inputs[0].astype(np.int16).T + attributes["add"]
+    return packed(np.pad(numbers, ((0, 0), (0, attributes["rows"] - numbers.shape[1]))))
+
+
 _DERIVED: Final[Mapping[str, Callable[[tuple[Array, ...], Mapping[str, Any]], Array]]] = MappingProxyType(
     {
         "batchnorm_weight": _batchnorm_weight,
         "batchnorm_bias": _batchnorm_bias,
         "sparse": _scattered,
+        UNPACK: _unpacked,
+        PACK: _packed,
     }
 )

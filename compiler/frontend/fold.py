@@ -34,8 +34,8 @@ _VARYING_RANGE: Final = 2**20
 MAX_DERIVATION: Final = 32
 # ... and largest growth in elements from its inputs; larger expansions are left to the accelerator.
 _GROWTH: Final = 2
-# Dequantised constants of up to this many elements are scales and the like, not weights.
-_SCALES: Final = 64
+# A dequantised constant of one element is a number, no weight.
+_SCALES: Final = 1
 # Ops whose only purpose is to make constants.
 COMPILE_TIME: Final = ("Constant", "ConstantOfShape", "Range", "Shape", "Size")
 # Host ops that are evaluated at compile time: inputs and shape bound their result.

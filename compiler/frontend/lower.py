@@ -17,6 +17,7 @@ import onnx
 from compiler.degraded import Degradations
 from compiler.errors import ModelError, TesseraError
 from compiler.frontend.constant_values import derive, literal
+from compiler.frontend.contributed import contributed, dequantised_in_eight_bits
 from compiler.frontend.decompose import decompose, why_not_decomposed
 from compiler.frontend.decompose.merge_axes import narrow, too_wide
 from compiler.frontend.fixed_extents import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
@@ -44,7 +45,7 @@ from compiler.frontend.inline_functions import (
     schema_function,
     with_defaults,
 )
-from compiler.frontend.lowering_errors import malformed, not_strict, too_many_nodes, unmade_output
+from compiler.frontend.lowering_errors import malformed, not_strict, too_many_nodes, unless, unmade_output
 from compiler.frontend.node_attributes import node_names
 from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
@@ -53,9 +54,9 @@ from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxi
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
 from compiler.ir.symbol import symbols_of
-from compiler.ops import OP_KINDS
-from compiler.ops.base import Call, Inferred, OpClass, Refusal
-from compiler.ops.movement import slices_of_split
+from compiler.ops import ALL_KINDS, OP_KINDS
+from compiler.ops.base import Call, Inferred, OpClass
+from compiler.ops.movement import slices_of_split, without_empty
 from compiler.units import DTYPE_NAMES
 
 # A bound above the depth that calls (functions.MAX_CALL_DEPTH) and known branches (validate.MAX_NESTING) can reach.
@@ -168,11 +169,13 @@ class _Lowering:
         version = scope.version(domain)
         signature = self.signatures.find(node.op_type, domain, version)
         if signature is None and is_foreign(node):
+            if name not in self.left_to_host and self._contributed(node, name, scope):
+                return
             self._on_host(node, name, scope, *self.host.foreign(node, scope.opsets))
             return
         if signature is None or signature.deprecated:
             raise unknown_op(node, name, version, signature)
-        call = self.table.call(node, name, version)
+        call = dequantised_in_eight_bits(self.table.call(node, name, version), self.fresh)
         reason = self._on_chip(node, name, call, signature, scope)
         if reason is not None:
             results = self.host.results(node, name, signature, scope.opsets)
@@ -202,6 +205,14 @@ class _Lowering:
         if not self.host.is_legal(node, name, signature, scope.opsets):
             raise objection
         return f"the compiler does not handle this form of the op: {objection.message}"
+
+    def _contributed(self, node: onnx.NodeProto, name: str, scope: Scope) -> bool:
+        """Lowers an operator that ONNX Runtime adds to the standard; False if it is the host's."""
+        found = contributed(node, name, self.table, self.fresh, scope.version(""))
+        if isinstance(found, list):
+            self._nodes(found, name, replace(scope, depth=scope.depth + 1), inner_names=False)
+            return True
+        return found is not None and self._append(*found, node.output[0], name)
 
     def _branch(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
         """Replaces an If with a known condition by the taken branch; True if it did."""
@@ -244,22 +255,22 @@ class _Lowering:
             return self._split(node, call)
         if kind is None:
             limit = why_not_decomposed(node, call)
-            return f"the accelerator has no {node.op_type}" if limit is None else _unless(limit)
+            return f"the accelerator has no {node.op_type}" if limit is None else unless(limit)
         if node.op_type == "Concat":
-            call = _without_empty(call)
+            call = without_empty(call)
         constants = all(t is None or t.constant is not None for t in call.inputs)
         # a conversion to a type that only the host supports is not evaluated either
         constants = constants and call.attributes.get("to", "bool") in DTYPE_NAMES
         refusal = kind.unsupported(call, any_dtype=constants)
         if refusal is not None:
-            return _unless(refusal)
+            return unless(refusal)
         extra = next((output for output in node.output[1:] if output and output in self.used), None)
         if extra is not None:
             return f"the accelerator makes only its first output, and output {extra!r} is used"
         inferred = kind.infer(call)
         if not self._append(inferred, call, node.output[0], name):
             refusal = kind.unsupported(call)
-            return _unless(refusal) if refusal else "it could not be evaluated"
+            return unless(refusal) if refusal else "it could not be evaluated"
         return None
 
     def _append(self, inferred: Inferred, call: Call, output: str, name: str) -> bool:
@@ -344,7 +355,7 @@ class _Lowering:
         if small and not keeps_quantised(inferred.kind, present, output):
             resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
             arrays = tuple(None if t is None else self.table.values[t.name] for t in kept)
-            kind = OP_KINDS[inferred.kind]
+            kind = ALL_KINDS[inferred.kind]
             if inferred.kind in ("Div", "Mod") and output.dtype.startswith(("int", "uint")) and not np.all(arrays[1]):
                 call.fail("division by zero in constant arithmetic", actual=0, limit="a divisor other than 0")
             with np.errstate(all="ignore"):
@@ -395,7 +406,7 @@ class _Lowering:
             return "not run by the accelerator unless split (input 1) is known at compile time"
         refusal = OP_KINDS["Slice"].unsupported(replace(call, attributes={}, values={}, inputs=call.inputs[:1]))
         if refusal is not None and call.tensor(0).constant is None:
-            return _unless(refusal)
+            return unless(refusal)
         for output, inferred in zip(node.output, parts, strict=True):
             if output and output in self.used:
                 self._append(inferred, call, output, call.node)
@@ -502,19 +513,3 @@ class _Lowering:
                 needed.discard(op.output)
                 needed.update(name for name in op.inputs if name)
         return tuple(reversed(kept))
-
-
-def _without_empty(call: Call) -> Call:
-    """A Concat without its empty parts."""
-    filled = [index for index, t in enumerate(call.inputs) if t is None or t.elements or len(t.shape) > 1]
-    if len(filled) == len(call.inputs) or not filled:
-        return call
-    return replace(
-        call,
-        inputs=tuple(call.inputs[index] for index in filled),
-        values={new: call.values[old] for new, old in enumerate(filled) if old in call.values},
-    )
-
-
-def _unless(refusal: Refusal) -> str:
-    return f"not run by the accelerator unless {refusal.reason} (here {refusal.actual})"

@@ -12,6 +12,7 @@ import onnx
 
 from compiler.errors import LimitError, ModelError, printable
 from compiler.ir.graph import Graph
+from compiler.ops.base import Refusal
 
 # Largest number of dimensions named with their input; the hint lists all.
 _NAMED: Final = 16
@@ -127,3 +128,8 @@ def data_elsewhere(what: str, node: str | None, where: str, op_type: str | None 
         limit="external data of the graph's own initializers and constants",
         hint=f"Store the data of {where} inside the model",
     )
+
+
+def unless(refusal: Refusal) -> str:
+    """Why the host runs a node that the accelerator could run in another form."""
+    return f"not run by the accelerator unless {refusal.reason} (here {refusal.actual})"

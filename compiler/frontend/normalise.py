@@ -16,7 +16,8 @@ from compiler.ops.base import default_axes
 class FoldBatchNorm:
     """Pass: folds a BatchNormalization into the weight and bias of the convolution before it (IMPORT-2).
 
-    1. The convolution's weight, and its bias if any, are constants; no other op reads the weight.
+    1. The convolution's weight, and its bias if any, are constants; no other op reads the weight, which is not
+       quantised: it would become floats.
     2. All four parameters of the normalisation are constants.
     3. The normalisation is the only reader of the convolution's result, which is no graph output.
     The values are described, not computed: y = (W·scale/√(var+ε))·x + shift + (bias − mean)·scale/√(var+ε).
@@ -68,7 +69,8 @@ class FoldBatchNorm:
         constants = (*conv.inputs[1:], *norm.inputs[1:])
         if any(name and graph.tensors[name].constant is None for name in constants):
             return False
-        return len(graph.consumers[conv.inputs[1]]) == 1
+        weight = graph.tensors[conv.inputs[1]]
+        return weight.stored_dtype == weight.dtype and len(graph.consumers[weight.name]) == 1
 
 
 def _fresh(name: str, taken: Mapping[str, Tensor]) -> str:

@@ -109,10 +109,21 @@ class Loaded:
     reason: str
 
 
-def load_model(model: onnx.ModelProto) -> Loaded:
-    """Loads a model on ONNX Runtime without running it; raises no error."""
+def silent_onnxruntime() -> Any:
+    """The module `onnxruntime`, told to send nothing.
+
+    It tells its maker over the network when it is used, in threads of its own: no business of a service that compiles
+    other people's models, and these threads load libraries at times when that can stop the process.
+    """
     import onnxruntime
 
+    onnxruntime.disable_telemetry_events()
+    return onnxruntime
+
+
+def load_model(model: onnx.ModelProto) -> Loaded:
+    """Loads a model on ONNX Runtime without running it; raises no error."""
+    onnxruntime = silent_onnxruntime()
     judge = f"ONNX Runtime {onnxruntime.__version__}"
     try:
         data = restamped(model).SerializeToString()
@@ -128,8 +139,7 @@ def load_model(model: onnx.ModelProto) -> Loaded:
 
 def _session_options(threads: int) -> Any:
     """ONNX Runtime's options here: deterministic, silent, without graph optimisations."""
-    import onnxruntime
-
+    onnxruntime = silent_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -148,8 +158,7 @@ def _on_onnxruntime(
     waited: Repeating | None,
 ) -> Run:
     """Runs on ONNX Runtime's CPU provider without graph optimisations, so each operator follows its definition."""
-    import onnxruntime
-
+    onnxruntime = silent_onnxruntime()
     judge = f"ONNX Runtime {onnxruntime.__version__}"
     options = _session_options(threads)
     light, shared = _with_references(without_crashes(restamped(model)), weights)
@@ -237,7 +246,7 @@ def _on_onnx_reference(
 
     def run() -> list[Value]:
         with np.errstate(all="ignore"):
-            return list(Evaluator(_with_data(model, weights)).run(None, dict(feeds)))
+            return list(Evaluator(with_data(model, weights)).run(None, dict(feeds)))
 
     try:
         found = _within(waited, run, stopped.set)
@@ -266,7 +275,7 @@ def _with_references(
     return _rewritten(model, weights, shared), shared
 
 
-def _with_data(model: onnx.ModelProto, weights: Mapping[str, Array]) -> onnx.ModelProto:
+def with_data(model: onnx.ModelProto, weights: Mapping[str, Array]) -> onnx.ModelProto:
     """The model with all its weights inside."""
     return _rewritten(model, weights, NO_WEIGHTS)
 

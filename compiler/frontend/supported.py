@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import onnx
 
 from compiler.frontend.constant_values import MAX_COMPUTED_BYTES
 from compiler.frontend.decompose import DECOMPOSED
+from compiler.frontend.decompose.contributed_quantised import CONTRIBUTED_FORMS
 from compiler.frontend.fold import COMPILE_TIME, EVALUATED_AT_ONCE, FOLD_ELEMENTS
 from compiler.frontend.host import MAX_HOST_BYTES
 from compiler.frontend.inline_functions import MAX_CALL_DEPTH, MAX_EXPANDED_NODES, all_nodes, has_function
+from compiler.frontend.integers import MOVES
 from compiler.frontend.lower import CONTROL_FLOW
 from compiler.frontend.protobuf_weights import MAX_NODES, MAX_STRUCTURE_BYTES, MAX_VALUES
 from compiler.frontend.read import MAX_FILE_BYTES
 from compiler.frontend.validate import MAX_ELEMENTS, MAX_INPUTS, MAX_NAME_BYTES, MAX_NESTING, MAX_RANK
 from compiler.host_bound import HOST_BOUND
-from compiler.ops import OP_KINDS, describe_kinds
-from compiler.ops.base import NATIVE_DTYPES
+from compiler.ops import ALL_KINDS, CONTRIBUTED_DOMAIN, CONTRIBUTED_KINDS, OP_KINDS, describe_kinds
+from compiler.ops.base import FLOATS, NATIVE_DTYPES, KindDescription
+from compiler.ops.quantised import QuantisedOp, QuantisedProduct
 
 
 def supported_ops() -> str:
     """Markdown: how each operator of the newest opset runs, the limits of native ones, and the bounds of a model."""
-    return "\n".join([*_head(), *_native(), *_others(), *_bounds(), ""])
+    return "\n".join([*_head(), *_native(), *_quantised(), *_others(), *_bounds(), ""])
 
 
 def _head() -> Iterator[str]:
@@ -36,7 +40,8 @@ def _head() -> Iterator[str]:
         " accelerator runs an operator if the table of native operators lists it and its limits hold. Any other"
         " operator is decomposed into others, evaluated at compile time, or left to the host; the plan says why. Option"
         " `strict` makes an operator on the host an error. An operator that ONNX lacks in the model's opset is an"
-        " error; an operator of a domain that ONNX does not define stays on the host."
+        " error; an operator of a domain that ONNX does not define stays on the host, except"
+        f" {_list(set(CONTRIBUTED_KINDS))} of {CONTRIBUTED_DOMAIN}."
     )
     yield ""
 
@@ -51,17 +56,49 @@ def _native() -> Iterator[str]:
     yield ""
     yield "| operator | class | element types | known at compile time | limits |"
     yield "|---|---|---|---|---|"
-    for kind in describe_kinds():
-        types = "all" if kind.dtypes == NATIVE_DTYPES else ", ".join(kind.dtypes)
-        yield (
-            f"| {kind.op_type} | {kind.op_class.value} | {types} | {', '.join(kind.constant_inputs) or '–'} |"
-            f" {'; '.join(kind.constraints) or '–'} |"
-        )
+    yield from map(_row, describe_kinds())
+    for name in sorted(CONTRIBUTED_KINDS):
+        yield _row(replace(CONTRIBUTED_KINDS[name].describe(), op_type=f"{CONTRIBUTED_DOMAIN}.{name}"))
     yield ""
     yield (
         "Split becomes one Slice per result. If a model uses further outputs of another native operator (masks,"
         " indices, statistics), the operator is decomposed by its ONNX function, if any, else it stays on the host."
     )
+    yield ""
+
+
+def _row(kind: KindDescription) -> str:
+    types = "all" if kind.dtypes == NATIVE_DTYPES else ", ".join(kind.dtypes)
+    return (
+        f"| {kind.op_type} | {kind.op_class.value} | {types} | {', '.join(kind.constant_inputs) or '–'} |"
+        f" {'; '.join(kind.constraints) or '–'} |"
+    )
+
+
+def _quantised() -> Iterator[str]:
+    products = {kind.inner.kind for kind in ALL_KINDS.values() if isinstance(kind, QuantisedProduct)}
+    inner = [kind.inner for kind in ALL_KINDS.values() if isinstance(kind, QuantisedOp)]
+    others = {kind.kind for kind in inner if not set(kind.dtypes).isdisjoint(FLOATS)} - MOVES
+    yield "## Operators between quantised tensors"
+    yield ""
+    yield (
+        "DequantizeLinear before an operator and QuantizeLinear behind it become part of it, where tensors are int8 or"
+        " uint8 with one scale and zero point each (constant factors of products also by output channel). A Relu or"
+        " Clip before QuantizeLinear becomes limits of the integers."
+    )
+    yield ""
+    yield f"- Sum integers in int32 on the int8 array, if the profile has one: {_list(products)}."
+    yield f"- Pass integers on: {_list(set(MOVES))}; Concat where all scales are equal."
+    yield f"- Read and write integers, and compute in floats in between: {_list(others)}."
+    yield ""
+    yield (
+        "Constant weights of 4 bits lie two in a byte where a MatMul multiplies float data by them (quantised whole, by"
+        " output channel, or by blocks of the inner axis); any other is stored in 8 bits."
+    )
+    yield ""
+    yield f"Of {CONTRIBUTED_DOMAIN} these are written as conversions around operators: {_list(set(CONTRIBUTED_FORMS))}."
+    yield ""
+    yield "Other operators compute on floats, which DequantizeLinear makes and QuantizeLinear takes."
     yield ""
 
 

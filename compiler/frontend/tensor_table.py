@@ -26,10 +26,11 @@ from compiler.frontend.read import OnnxModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import MAX_RANK
 from compiler.frontend.varying_constants import element_symbols
-from compiler.ir.constant import Derived, Opaque, Splat, Stored
+from compiler.ir.constant import Derived, Splat, Stored
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, bounds_of, is_dropped
 from compiler.ops.base import Array, Call, default_axes
+from compiler.units import DTYPE_NAMES
 
 
 class ValueTable:
@@ -210,10 +211,10 @@ class ValueTable:
     def set_constant(self, name: str, folded: Folded) -> None:
         """Records a constant, and its values if it is small."""
         constant = folded.constant
-        is_readable = prod(constant.shape) <= FOLD_ELEMENTS and not isinstance(constant.data, Opaque)
+        is_readable = prod(constant.shape) <= FOLD_ELEMENTS and constant.dtype in DTYPE_NAMES
         if is_readable:
             self.values[name] = materialise(constant, self.source)
-        if prod(constant.shape) == 1 and isinstance(constant.data, Stored | Derived):
+        if is_readable and prod(constant.shape) == 1 and isinstance(constant.data, Stored | Derived):
             # single values are held here, since patterns compare them
             constant = literal(self.values[name], constant.dtype)
         elements = () if folded.symbolic is None else folded.symbolic.reshape(-1)

@@ -15,7 +15,7 @@ from compiler.frontend.fixed_extents import has_dropped
 from compiler.frontend.validate import MAX_RANK
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, Expression, expression_of, is_dropped
-from compiler.ops import OP_KINDS
+from compiler.ops import ALL_KINDS
 from compiler.ops.base import Call, Inferred
 from compiler.units import DTYPE_NAMES
 
@@ -62,7 +62,7 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
     if inferred.kind == "Concat" and _moves_what_follows(kept, inferred.attributes["axis"]):
         return True
     resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
-    for tensor, maps in zip(kept, OP_KINDS[inferred.kind].access(resolved), strict=True):
+    for tensor, maps in zip(kept, ALL_KINDS[inferred.kind].access(resolved), strict=True):
         if tensor is None or maps is None:
             continue
         for extent, axis_map in zip(tensor.shape, maps, strict=True):
@@ -81,7 +81,7 @@ def can_be_computed(inferred: Inferred, call: Call, kept: tuple[Tensor | None, .
         return False
     if any(t is None or t.at_maxima or t.dtype not in DTYPE_NAMES for t in kept):
         return False
-    kind = OP_KINDS[inferred.kind]
+    kind = ALL_KINDS[inferred.kind]
     resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
     # rows of a table are gathered by indices computed or given at run time, not by constants
     return not kind.gathered(resolved) and kind.unsupported(call) is None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from compiler.ir.graph import Graph, Op
 from compiler.ops.base import FLOATS, Call, KindDescription, OpKind
+from compiler.ops.contraction import Product
 from compiler.ops.convolution import Conv, ConvTranspose
-from compiler.ops.elementwise import elementwise_kinds
+from compiler.ops.elementwise import Elementwise, elementwise_kinds
 from compiler.ops.matmul import Gemm, MatMul
 from compiler.ops.movement import (
     Concat,
@@ -27,8 +28,10 @@ from compiler.ops.normalization import (
     LayerNormalization,
     RMSNormalization,
 )
+from compiler.ops.packed import MatMulNBits
 from compiler.ops.pooling import GlobalPool, Pool
 from compiler.ops.quantise import DequantizeLinear, QuantizeLinear
+from compiler.ops.quantised import QuantisedOp, QuantisedProduct
 from compiler.ops.rearrange import DepthToSpace, Gather, SpaceToDepth
 from compiler.ops.reductions import ArgExtreme, CumSum, Reduce, Softmax
 from compiler.ops.resize import Resize, Upsample
@@ -36,7 +39,7 @@ from compiler.ops.views import Dropout, Flatten, Identity, Reshape, Squeeze, Uns
 
 _REDUCTIONS: Final = "Mean Sum Max Min Prod L1 L2 SumSquare LogSum LogSumExp"
 
-_KINDS: Final[tuple[OpKind, ...]] = (
+_NATIVE: Final[tuple[OpKind, ...]] = (
     Conv("Conv"),
     ConvTranspose("ConvTranspose"),
     Gemm("Gemm"),
@@ -79,12 +82,39 @@ _KINDS: Final[tuple[OpKind, ...]] = (
     *elementwise_kinds(),
 )
 
-OP_KINDS: Final[Mapping[str, OpKind]] = MappingProxyType({kind.kind: kind for kind in _KINDS})
+# Products, with the axis of their result that output channels lie on, and the other kinds with a quantised form.
+_CHANNEL_AXES: Final[Mapping[str, int]] = MappingProxyType({"Conv": 1, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1})
+_ALSO_QUANTISED: Final = frozenset(
+    {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Concat", "Resize", "Pad", "Transpose"}
+)
+
+
+def _quantised_kinds() -> Iterator[OpKind]:
+    for kind in _NATIVE:
+        if isinstance(kind, Product):
+            yield QuantisedProduct(kind, _CHANNEL_AXES[kind.kind])
+        elif kind.kind in _ALSO_QUANTISED or (isinstance(kind, Elementwise) and kind.kind != "Cast"):
+            yield QuantisedOp(kind)
+
+
+# The kinds that models name, and with them the quantised forms, which only passes make.
+OP_KINDS: Final[Mapping[str, OpKind]] = MappingProxyType({kind.kind: kind for kind in _NATIVE})
+# Kinds of operators that ONNX Runtime adds to the standard, in the domain com.microsoft.
+CONTRIBUTED_DOMAIN: Final = "com.microsoft"
+CONTRIBUTED_KINDS: Final[Mapping[str, OpKind]] = MappingProxyType(
+    {
+        "MatMulNBits": MatMulNBits("MatMulNBits"),
+        **{kind: OP_KINDS[kind] for kind in ("QuantizeLinear", "DequantizeLinear")},
+    }
+)
+ALL_KINDS: Final[Mapping[str, OpKind]] = MappingProxyType(
+    {**OP_KINDS, **CONTRIBUTED_KINDS, **{kind.kind: kind for kind in _quantised_kinds()}}
+)
 
 
 def definition(op: Op) -> OpKind:
     """The definition of an op of the IR."""
-    return OP_KINDS[op.kind]
+    return ALL_KINDS[op.kind]
 
 
 def describe_kinds() -> tuple[KindDescription, ...]:

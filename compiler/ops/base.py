@@ -341,6 +341,10 @@ class OpKind(ABC):
         del call
         return None
 
+    def array_type(self, call: Call) -> str:
+        """The element type in which an array of the matrix unit multiplies the op's factors."""
+        return call.tensor(0).dtype
+
     def overlap(self, call: Call) -> tuple[int, ...]:
         """Kernel − stride per windowed axis (FUSE-19); empty if the op has no window."""
         del call
@@ -498,14 +502,7 @@ def from_front(position: int, extent: int) -> int:
     return position + extent if is_always_least(position, -1) else unknown_extent(int(position) % int(extent))
 
 
-DEFAULT_AXES = (
-    (),
-    ("C",),
-    ("N", "C"),
-    ("N", "H", "C"),
-    ("N", "C", "H", "W"),
-    ("N", "C", "D", "H", "W"),
-)
+DEFAULT_AXES = ((), ("C",), ("N", "C"), ("N", "H", "C"), ("N", "C", "H", "W"), ("N", "C", "D", "H", "W"))
 
 
 def default_axes(rank: int) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 
@@ -17,7 +19,7 @@ class Product(OpKind):
     """A sum of products of data (input 0) and weight (input 1), with an optional third input that is added.
 
     Sums are in float64 for floats (see `summable`), in the inputs' own type for integers. Partial sums returned by a
-    call are rounded to the accumulator's type: float32 for floats of up to 32 bits, else the inputs' own type.
+    call are rounded to the accumulator's type.
     """
 
     @abstractmethod
@@ -29,11 +31,16 @@ class Product(OpKind):
         """The sums of products, in the output's shape; floats in float64."""
 
     @abstractmethod
-    def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
-        """The output from complete sums: applies factors and the third input, converts to the output's element type."""
+    def finished(self, call: Call, sums: Values, others: Sequence[Array | None]) -> Array:
+        """The output from complete sums, in its element type; `others` are the inputs from the third on."""
+
+    def accumulator(self, call: Call) -> str:
+        """The element type of partial sums: float32 for floats of up to 32 bits, else the inputs' own type."""
+        dtype = call.tensor(0).dtype
+        return "float32" if dtype in ("float16", "bfloat16") else dtype
 
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
-        return self.finished(call, self.sums(call, arrays[0], arrays[1]), arrays[2] if len(arrays) > 2 else None)
+        return self.finished(call, self.sums(call, arrays[0], arrays[1]), by_input(call, arrays)[2:])
 
     def compute_box(
         self,
@@ -52,7 +59,7 @@ class Product(OpKind):
         if not partial:
             return super().compute_box(call, box, operands, gathered=gathered)
         if is_empty(box):
-            return np.zeros(lengths(box), dtype=self._accumulator(call))
+            return np.zeros(lengths(box), dtype=numpy_dtype(self.accumulator(call)))
         needed = self._part(call, box, operands)
         data, weight = (
             np.zeros(lengths(ranges), dtype=numpy_dtype(call.tensor(index).dtype)) if slab is None else slab.cut(ranges)
@@ -60,15 +67,15 @@ class Product(OpKind):
         )
         with np.errstate(all="ignore"):
             sums = self.sums(self.local_call(call, box, needed), data, weight)
-            return sums.astype(self._accumulator(call), copy=False)
+            return sums.astype(numpy_dtype(self.accumulator(call)), copy=False)
 
-    def finish(self, call: Call, box: Box, sums: Array, bias: Slab | None) -> Array:
-        """The finished box from its complete sums and the third input's box (None if the op has none)."""
-        needed = self.demanded(call, box)
-        ranges = needed[2] if len(needed) > 2 else None
-        if ranges is not None and bias is None:
-            raise InternalError("the third input's values are missing", node=call.node, limit=ranges)
-        given = None if bias is None or ranges is None else bias.cut(ranges)
+    def finish(self, call: Call, box: Box, sums: Array, others: Sequence[Slab | None]) -> Array:
+        """The finished box from its complete sums and the boxes of the inputs from the third on."""
+        given: list[Array | None] = []
+        for ranges, slab in zip_longest(self.demanded(call, box)[2:], others):
+            if ranges is not None and slab is None:
+                raise InternalError("the values that finish a sum are missing", node=call.node, limit=ranges)
+            given.append(None if slab is None or ranges is None else slab.cut(ranges))
         with np.errstate(all="ignore"):
             return self.finished(call, sums, given)
 
@@ -89,7 +96,8 @@ class Product(OpKind):
             raise InternalError("operand 0 lacks values of its box", node=call.node, actual="nothing", limit=data)
         return data, weight
 
-    @staticmethod
-    def _accumulator(call: Call) -> np.dtype[np.generic]:
-        dtype = call.tensor(0).dtype
-        return numpy_dtype("float32" if dtype in ("float16", "bfloat16") else dtype)
+
+def by_input(call: Call, arrays: Sequence[Array]) -> tuple[Array | None, ...]:
+    """The values of a call's inputs, None where one is omitted; `arrays` are those of the given ones."""
+    given = iter(arrays)
+    return tuple(None if tensor is None else next(given) for tensor in call.inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -202,8 +202,8 @@ class Conv(Product):
             result += products
         return result.reshape(call.result.shape)
 
-    def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
-        return narrowed(_biased(sums, bias), call.result.dtype)
+    def finished(self, call: Call, sums: Values, others: Sequence[Array | None]) -> Array:
+        return narrowed(_biased(sums, *others[:1]), call.result.dtype)
 
 
 def _is_position_by_position(call: Call, weight: Array) -> bool:
@@ -244,7 +244,7 @@ def _is_channels_last(data: Values) -> bool:
     return extent > 1 and step == data.itemsize and all(other > step for other in others)
 
 
-def _biased(sums: Values, bias: Array | None) -> Values:
+def _biased(sums: Values, bias: Array | None = None) -> Values:
     return sums if bias is None else sums + summable(bias).reshape(-1, *(1,) * (sums.ndim - 2))
 
 
@@ -408,5 +408,5 @@ class ConvTranspose(Product):
         kept = tuple(slice(lead[i] + pads[i], lead[i] + pads[i] + extents[i]) for i in range(rank))
         return np.asarray(result[(slice(None), slice(None), *kept)])
 
-    def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
-        return narrowed(_biased(sums, bias), call.result.dtype)
+    def finished(self, call: Call, sums: Values, others: Sequence[Array | None]) -> Array:
+        return narrowed(_biased(sums, *others[:1]), call.result.dtype)

@@ -115,7 +115,10 @@ class Elementwise(OpKind):
     def access(self, call: Call) -> Access:
         output = call.result.shape
         axis = call.attributes.get("axis")
-        maps = [None if t is None else broadcast_access(t.shape, output) for t in call.inputs]
+        # a sum may have hundreds of inputs, of few shapes
+        shapes = {tensor.shape for tensor in call.inputs if tensor is not None}
+        of_shape = {shape: broadcast_access(shape, output) for shape in shapes}
+        maps = [None if t is None else of_shape[t.shape] for t in call.inputs]
         if isinstance(axis, int):
             maps[1] = _placed_access(call.tensor(1).shape, output, axis)
         return tuple(maps)

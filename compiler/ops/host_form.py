@@ -15,7 +15,7 @@ from onnx import helper
 
 from compiler.errors import ModelError
 from compiler.ir.graph import Graph, HostNode, Op, Tensor
-from compiler.ops import OP_KINDS, call_of, definition
+from compiler.ops import ALL_KINDS, call_of, definition
 from compiler.ops.base import Array, Call, default_axes
 from compiler.units import numpy_dtype
 
@@ -62,7 +62,7 @@ def evaluate_host_node(node: onnx.NodeProto, name: str, arrays: Sequence[Array |
             opset=opset,
             output=Tensor(name=node.output[0], shape=shape, dtype=dtype, axes=default_axes(len(shape))),
         )
-        result = OP_KINDS[node.op_type].evaluate(call, tuple(arrays))
+        result = ALL_KINDS[node.op_type].evaluate(call, tuple(arrays))
         if result is not None and (result.shape, result.dtype) == (shape, numpy_dtype(dtype)):
             return result
         reason = "the result is of another type than the node says"

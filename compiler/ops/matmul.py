@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import prod
 from typing import Final
@@ -60,7 +61,7 @@ class MatMul(Product):
             )
         batch = broadcast_shapes(call, (rows[:-2], columns[:-2]))
         shape = (*batch, *((rows[-2],) if len(a) > 1 else ()), *((columns[-1],) if len(b) > 1 else ()))
-        return Inferred(shape=shape, dtype=left.dtype, axes=_matmul_axes(len(shape)), kind=self.kind, inputs=(0, 1))
+        return Inferred(shape=shape, dtype=left.dtype, axes=matmul_axes(len(shape)), kind=self.kind, inputs=(0, 1))
 
     def access(self, call: Call) -> Access:
         a, b = call.tensor(0).shape, call.tensor(1).shape
@@ -93,8 +94,8 @@ class MatMul(Product):
         del call
         return np.asarray(np.matmul(summable(data), summable(weight)))
 
-    def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
-        del bias
+    def finished(self, call: Call, sums: Values, others: Sequence[Array | None]) -> Array:
+        del others
         return narrowed(sums, call.result.dtype)
 
 
@@ -160,9 +161,10 @@ class Gemm(Product):
         a, b = summable(data), summable(weight)
         return np.asarray(np.matmul(a.T if call.integer("transA", 0) else a, b.T if call.integer("transB", 0) else b))
 
-    def finished(self, call: Call, sums: Values, bias: Array | None) -> Array:
+    def finished(self, call: Call, sums: Values, others: Sequence[Array | None]) -> Array:
         alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
         result = sums if alpha == 1 else sums * np.float32(alpha)
+        bias = others[0] if others else None
         if bias is not None:
             result = result + (summable(bias) if beta == 1 else summable(bias) * np.float32(beta))
         return narrowed(result, call.result.dtype)
@@ -172,7 +174,7 @@ def _inner(call: Call) -> int:
     return call.tensor(0).shape[0 if call.integer("transA", 0) else 1]
 
 
-def _matmul_axes(rank: int) -> tuple[str, ...]:
+def matmul_axes(rank: int) -> tuple[str, ...]:
     """Rows are H (they tile freely), the last axis is C, leading axes are batches."""
     if rank <= 2:
         return default_axes(rank)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Final
@@ -397,4 +398,16 @@ def slices_of_split(call: Call, parts: int) -> tuple[Inferred, ...] | None:
             source=0 if parts == 1 else None,
         )
         for begin, size in zip(begins, sizes, strict=True)
+    )
+
+
+def without_empty(call: Call) -> Call:
+    """A Concat without its empty parts."""
+    filled = [index for index, t in enumerate(call.inputs) if t is None or t.elements or len(t.shape) > 1]
+    if len(filled) == len(call.inputs) or not filled:
+        return call
+    return replace(
+        call,
+        inputs=tuple(call.inputs[index] for index in filled),
+        values={new: call.values[old] for new, old in enumerate(filled) if old in call.values},
     )

@@ -171,7 +171,6 @@ def _op_facts(graph: Graph, index: int) -> OpFacts:
         call,
         tuple(operands),
         index=index,
-        dtype=read[0].dtype if read else output.dtype,
         weight_bytes=sum(graph.tensors[o.tensor].size_bytes for o in operands if o.constant),
         signature=(op.kind, types, output.shape, output.axes, output.dtype, op.attributes),
     )
@@ -184,9 +183,7 @@ def call_facts(kind: OpKind, call: Call, constants: Sequence[bool]) -> OpFacts:
         for tensor, access, constant in zip(call.inputs, kind.access(call), constants, strict=True)
         if tensor is not None and access is not None
     )
-    given = {tensor.name: tensor for tensor in call.inputs if tensor is not None}
-    dtype = given[operands[0].tensor].dtype if operands else call.result.dtype
-    return _facts(kind, call, operands, index=0, dtype=dtype, weight_bytes=0, signature=())
+    return _facts(kind, call, operands, index=0, weight_bytes=0, signature=())
 
 
 def _facts(
@@ -195,7 +192,6 @@ def _facts(
     operands: tuple[Operand, ...],
     *,
     index: int,
-    dtype: str,
     weight_bytes: int,
     signature: tuple[object, ...],
 ) -> OpFacts:
@@ -216,7 +212,7 @@ def _facts(
         weight_bytes=weight_bytes,
         total_macs=int(work.macs * output.elements),
         channel_axis=output.axes.index("C") if "C" in output.axes else None,
-        dtype=dtype,
+        dtype=kind.array_type(call) if call.inputs and call.inputs[0] is not None else output.dtype,
         signature=signature,
         window=kind.window(call),
     )

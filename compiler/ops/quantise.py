@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear: element-wise conversion between floats and 8-bit integers."""
+"""QuantizeLinear and DequantizeLinear: element-wise conversion between floats and integers of 8 or 16 bits."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from compiler.ops.base import (
     Work,
 )
 from compiler.ops.compute_types import Values, narrowed, rounded_into, widened
+from compiler.units import ceil_div
 
 # ONNX codes of the types allowed in attribute output_dtype; 0 means that the other inputs decide.
 _CODES: Final[Mapping[int, str]] = MappingProxyType(
-    {1: "float32", 2: "uint8", 3: "int8", 10: "float16", 16: "bfloat16"}
+    {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 10: "float16", 16: "bfloat16"}
 )
-_QUANTISED: Final = ("int8", "uint8")
+# The element types of quantised tensors.
+QUANTISED: Final = ("int8", "uint8", "int16", "uint16")
 
 
 def _result(call: Call, default: str) -> str:
@@ -42,6 +44,21 @@ def _quantised(call: Call) -> str:
     return call.tensor(2).dtype if call.has(2) else _result(call, "uint8")
 
 
+def quantised(data: Values, scale: Values, zero: Values, dtype: str) -> Array:
+    """Floats as integers: round(x / scale) + zero point, half to even, saturated. Scale and zero point broadcast."""
+    return rounded_into(np.rint(widened(data).astype(scale.dtype) / scale) + zero, dtype)
+
+
+def dequantised(data: Values, scale: Values, zero: Values, dtype: str) -> Array:
+    """Integers as floats: (q − zero point)·scale. Scale and zero point broadcast."""
+    return narrowed((data.astype(np.int32) - zero).astype(scale.dtype) * scale, dtype)
+
+
+def spread_blocks(values: Array, axis: int, block: int, extent: int) -> Array:
+    """Values by block of an axis as values by position."""
+    return np.take(values, np.arange(extent) // block, axis=axis)
+
+
 def _outside(dtype: str, allowed: tuple[str, ...]) -> str | None:
     return None if dtype in allowed else dtype
 
@@ -49,6 +66,7 @@ def _outside(dtype: str, allowed: tuple[str, ...]) -> str | None:
 _UNBLOCKED: Final = Constraint(
     "one scale serves the whole tensor or one position of an axis (block_size is 0)",
     lambda call: call.integer("block_size", 0) or None,
+    on_chip_only=True,
 )
 
 
@@ -69,7 +87,14 @@ class Quantisation(OpKind):
         if call.has(2) and call.tensor(2).shape != scale.shape and {call.tensor(2).elements, scale.elements} != {1}:
             call.fail("scale and zero point differ in shape", actual=call.tensor(2).shape, limit=scale.shape)
         attributes: dict[str, Attribute] = {}
-        if scale.elements != 1 or len(scale.shape) > 1:
+        block = call.integer("block_size", 0)
+        if block > 0:
+            axis = call.axis("axis", 1, len(data.shape))
+            expected = tuple(ceil_div(e, block) if a == axis else e for a, e in enumerate(data.shape))
+            if scale.shape != expected:
+                call.fail("the scale must have one number per block", actual=scale.shape, limit=expected)
+            attributes |= {"axis": axis, "block_size": block}
+        elif scale.elements != 1 or len(scale.shape) > 1:
             axis = call.axis("axis", 1, len(data.shape))
             if scale.shape != (data.shape[axis],):
                 call.fail(
@@ -88,7 +113,7 @@ class Quantisation(OpKind):
         )
 
     def access(self, call: Call) -> Access:
-        axis = call.attributes.get("axis")
+        axis = None if call.integer("block_size", 0) else call.attributes.get("axis")
         scales = (
             (same(axis),) if isinstance(axis, int) else tuple(WHOLE for _ in tensor.shape)
             for tensor in call.inputs[1:]
@@ -102,7 +127,11 @@ class Quantisation(OpKind):
 
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         data, scale = arrays[0], arrays[1]
-        axis = call.attributes.get("axis")
+        axis, block = call.attributes.get("axis"), call.integer("block_size", 0)
+        if block and isinstance(axis, int):
+            scale, *zeros = (spread_blocks(array, axis, block, data.shape[axis]) for array in arrays[1:])
+            zero = zeros[0].astype(np.int32) if zeros else np.zeros((), np.int32)
+            return self._values(data, widened(scale), zero, call.result.dtype)
         shape = (-1, *(1,) * (data.ndim - axis - 1)) if isinstance(axis, int) else ()
         zero = arrays[2].reshape(shape).astype(np.int32) if len(arrays) > 2 else np.zeros((), np.int32)
         return self._values(data, widened(scale).reshape(shape), zero, call.result.dtype)
@@ -113,13 +142,13 @@ class Quantisation(OpKind):
 
 
 class QuantizeLinear(Quantisation):
-    """Float to 8-bit integer: round(x / scale) + zero point, saturated."""
+    """Float to integer: round(x / scale) + zero point, saturated."""
 
     operations = 4
     dtypes = (*FLOATS, "int32")
-    input_dtypes = MappingProxyType({1: FLOATS, 2: _QUANTISED})
+    input_dtypes = MappingProxyType({1: FLOATS, 2: QUANTISED})
     constraints = (
-        Constraint("the result is int8 or uint8", lambda call: _outside(_quantised(call), _QUANTISED)),
+        Constraint("the result is int8, uint8, int16 or uint16", lambda call: _outside(_quantised(call), QUANTISED)),
         _UNBLOCKED,
         Constraint("the quotient is of the scale's type (precision is 0)", lambda c: c.integer("precision", 0) or None),
     )
@@ -128,13 +157,13 @@ class QuantizeLinear(Quantisation):
         return self._inferred(call, _quantised(call))
 
     def _values(self, data: Array, scale: Values, zero: Values, dtype: str) -> Array:
-        return rounded_into(np.rint(widened(data).astype(scale.dtype) / scale) + zero, dtype)
+        return quantised(data, scale, zero, dtype)
 
 
 class DequantizeLinear(Quantisation):
     """Integer to float: (x − zero point)·scale."""
 
-    dtypes = (*_QUANTISED, "int32")
+    dtypes = (*QUANTISED, "int32")
     input_dtypes = MappingProxyType({1: FLOATS})
     constraints = (
         _UNBLOCKED,
@@ -149,4 +178,4 @@ class DequantizeLinear(Quantisation):
         return self._inferred(call, _result(call, call.tensor(1).dtype))
 
     def _values(self, data: Array, scale: Values, zero: Values, dtype: str) -> Array:
-        return narrowed((data.astype(np.int32) - zero).astype(scale.dtype) * scale, dtype)
+        return dequantised(data, scale, zero, dtype)

@@ -14,6 +14,7 @@ from typing import Final
 
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import spatial_axes
+from compiler.ops.quantised import DATA_ZERO, base_kind
 from compiler.partition.alone import refused_alone
 from compiler.partition.made import Made, opened, reshape
 from compiler.partition.partition import CandidateFactory
@@ -47,7 +48,8 @@ class SplitDilations:
 
     def _dilated(self, graph: Graph, op: Op) -> list[int]:
         """The spatial axes that can be split, the one of the largest gaps first; none of what is small."""
-        if op.kind != "Conv":
+        if base_kind(op.kind) != "Conv" or len(op.inputs) > DATA_ZERO:
+            # what stands for padding has to be known
             return []
         kernel, strides, dilations = (_per_axis(op, name) for name in ("kernel_shape", "strides", "dilations"))
         weight, data = graph.tensors[op.inputs[1]], graph.tensors[op.inputs[0]]
@@ -122,16 +124,18 @@ def _by_phase(made: Made, op: Op, axis: int) -> tuple[list[Op], Op, list[Op]]:
 
 
 def _padded(made: Made, ops: list[Op], op: Op, axis: int, amounts: tuple[int, int]) -> str:
-    """The name of a convolution's input with zeros at both ends of an axis."""
+    """The name of a convolution's input with what it reads for padding at both ends of an axis."""
     name = op.inputs[0]
     if not any(amounts):
         return name
     data = made.tensors[name]
+    zeros = dict(op.attributes).get("input_zeros", (0,))
+    assert isinstance(zeros, tuple)
     shape = _inserted(data.shape, axis, (sum(amounts) + data.shape[axis],))
     pads = [0] * (2 * len(shape))
     pads[axis], pads[len(shape) + axis] = amounts
     padded = made.add(replace(data, name=f"{name}/padded", shape=shape, constant=None))
-    attributes = (("pads", tuple(pads)), ("mode", "constant"), ("value", 0.0))
+    attributes = (("pads", tuple(pads)), ("mode", "constant"), ("value", zeros[0]))
     ops.append(Op(kind="Pad", inputs=(name,), output=padded, origin=op.origin, attributes=attributes))
     return padded
 

@@ -14,6 +14,7 @@ from compiler.ir.constant import Constant, Splat, Stored
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import default_axes
 from compiler.ops.op_facts import graph_facts
+from compiler.ops.quantised import base_kind
 from compiler.partition.alone import refused_alone
 from compiler.partition.partition import CandidateFactory, Refused
 from compiler.profile.schema import Profile
@@ -96,7 +97,7 @@ def _channel_axes(graph: Graph, op: Op) -> tuple[int, int] | None:
     weight = graph.tensors[op.inputs[1]] if len(op.inputs) > 1 and op.inputs[1] else None
     if weight is None or weight.constant is None:
         return None
-    match op.kind:
+    match base_kind(op.kind):
         case "Conv":
             return (0, 1) if attributes.get("group", 1) == 1 else None
         case "ConvTranspose":

@@ -150,13 +150,13 @@ class Buffers(_Part, frozen=True, kw_only=True):
 class Matrix(_Part, frozen=True, kw_only=True):
     """The matrix unit of a core: an array and the energy of a multiply-accumulate, by element type."""
 
-    arrays: Annotated[dict[str, Array], _means("the array for each element type that the chip computes in")]
+    arrays: Annotated[dict[str, Array], _means("the array for each element type of products; int8: also uint8")]
     pj_per_mac: Annotated[dict[str, Picojoules], _means("energy of a multiply-accumulate, by element type")]
     buffers: Annotated[Buffers, _means("operand storage in the matrix unit; if absent, a free register per lane")] = (
         Buffers()
     )
     accumulator_bytes: Annotated[
-        Annotated[int, _amount("B", ge=1, le=8)] | None, _means("size of a partial sum; if absent, 4")
+        Annotated[int, _amount("B", ge=1, le=8)] | None, _means("size of a partial sum in the buffers; if absent, 4")
     ] = None
 
     @property
@@ -340,6 +340,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def partial_sum_bytes(self) -> int:
         """Bytes of one partial sum of the matrix unit."""
         return self.matrix.partial_sum_bytes
+
+    @property
+    def waiting_sum_bytes(self) -> int:
+        """Bytes of a sum that waits in a memory for its next part: a float32 or an int32 at least."""
+        return max(DEFAULT_ACCUMULATOR_BYTES, self.partial_sum_bytes)
 
     @property
     def dram_bytes_per_cycle(self) -> float:

@@ -11,13 +11,13 @@ import numpy as np
 
 from compiler.errors import InternalError
 from compiler.frontend.constant_values import materialise
+from compiler.frontend.dequantised import stored_constant
 from compiler.frontend.source import ModelSource, opened
 from compiler.ir.constant import Constant, Opaque, Splat, Stored
 from compiler.ir.graph import HOST, Graph, HostNode
 from compiler.options import Options
 from compiler.partition.segments import SegmentKind
 from compiler.profile.schema import Profile
-from compiler.program.decode import stored_constant
 from compiler.program.encoding.blob import Blob
 from compiler.program.executable import ChipSegment, Executable, HostConstant, HostSegment, Value, Weight
 from compiler.program.lower import LoweredGraph

@@ -15,7 +15,7 @@ import numpy as np
 from compiler.errors import TesseraError
 from compiler.ir.box import same
 from compiler.ir.graph import MAX_AXES, Tensor
-from compiler.ops import OP_KINDS
+from compiler.ops import ALL_KINDS
 from compiler.ops.base import Call, OpKind
 from compiler.ops.contraction import Product
 from compiler.program.errors import ProgramError
@@ -99,7 +99,7 @@ def call_of_unit(unit: Unit, table: ParameterTable, node: str) -> Call:
 
 
 def _geometry(unit: Unit, table: ParameterTable, number: int) -> TableGeometry:
-    kind = OP_KINDS[unit.kind]
+    kind = ALL_KINDS[unit.kind]
     call = call_of_unit(unit, table, f"table {number}")
     call = replace(call, maps=kind.access(call))
     entries, slots, rank = table.entries, len(unit.operands) + 1, len(table.shape)

@@ -131,7 +131,7 @@ class _Chooser:
         assert timed is not None
         self._left = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
         self._tiles_max = _TILES * _tiles(by_price.groups)
-        for group, part in zip(first.groups, timed.parts().values(), strict=True):
+        for group, (_, part) in zip(first.groups, timed.parts(), strict=True):
             choice = _choice(first, group)
             self._alone[group, choice.tiling] = _Met(choice, self._figures(part))
         tried = [self._tried("price", first, timed)]

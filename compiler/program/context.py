@@ -14,7 +14,7 @@ from compiler.ir.box import AxisMap
 from compiler.ir.graph import MAX_AXES, Graph
 from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import call_of, definition
-from compiler.ops.base import FLOATS
+from compiler.ops.contraction import Product
 from compiler.ops.op_facts import GraphFacts, gathered_name
 from compiler.ops.slab import lengths
 from compiler.program.decode import Decoders
@@ -300,8 +300,14 @@ class Context:
             output=output,
             extents=extents,
             gathers=gathers,
-            accumulator_dtype="float32" if output.dtype in FLOATS else output.dtype,
+            accumulator_dtype=self.accumulator(number),
         )
+
+    def accumulator(self, number: int) -> str:
+        """The element type of an op's partial sums; empty for what makes none."""
+        op = self.graph.ops[number]
+        kind = definition(op)
+        return kind.accumulator(call_of(self.graph, op)) if isinstance(kind, Product) else ""
 
     def _operand_type(self, name: str) -> OperandType:
         """A tensor as a unit sees it."""

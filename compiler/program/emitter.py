@@ -206,8 +206,8 @@ class Emitter:
             if slot.span is not None:
                 slot.span.touch(queue, number)
         for slot in writes:
-            if queue not in slot.served:
-                slot.served.add(queue)
+            if not slot.served >> queue & 1:
+                slot.served |= 1 << queue
                 if slot.barrier:
                     found = merged(found, slot.barrier)
             if slot.span is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from compiler.ir.graph import MAX_AXES
-from compiler.ops import OP_KINDS
+from compiler.ops import ALL_KINDS
 from compiler.program.errors import ProgramError
 from compiler.program.program import (
     ADDRESSES,
@@ -212,7 +212,7 @@ def _check_calls(program: Program) -> None:
 
 
 def _check_unit(number: int, unit: Unit) -> None:
-    if unit.kind not in OP_KINDS:
+    if unit.kind not in ALL_KINDS:
         raise ProgramError(f"unit {number} is of an unknown kind", violation="unit", actual=unit.kind)
     if len(unit.operands) > _MOST_OPERANDS:
         raise ProgramError(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 from compiler.errors import LimitError
-from compiler.ops.base import FLOATS
 from compiler.ops.op_facts import OpFacts
 from compiler.program.context import Operand
 from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.iteration import At
 from compiler.program.located import Located, Part
-from compiler.program.peers import between_cores, rate_of, send, share_out, shares
+from compiler.program.peers import between_cores, is_alike, rate_of, send, share_out, shares
 from compiler.program.program import OUTPUT, Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
@@ -34,8 +34,8 @@ class SharedLowering(Located):
         between = "cdma" if self.level is Level.SRAM else "link"
         first, *rest = targets
         queues = [self.queue(engine, unit) for unit in units]
-        consecutive = all(b.slot.place - a.slot.place == 1 for a, b in zip(targets, rest, strict=False))
-        if rest and self.profile.dram.multicast and consecutive:
+        in_row = all(b.slot.place - a.slot.place == 1 and is_alike(a, b, box) for a, b in pairwise(targets))
+        if rest and self.profile.dram.multicast and in_row:
             also = [held.slot for held in rest]
             rate = rate_of(self.machine, queues[0])
             for number, part in enumerate(shares(self.profile, first.strides, box, len(targets), element, rate), turn):
@@ -253,8 +253,7 @@ class SharedLowering(Located):
 
     def pass_sums(self, source: Held, target: Held, box: Box, queue: int, op: OpFacts) -> None:
         """Unfinished sums from where one unit made them to where another takes them up."""
-        dtype = "float32" if self.context.graph.tensors[op.output].dtype in FLOATS else ""
-        width = element_bytes(dtype) if dtype else self.element(op.output)
+        width = element_bytes(self.context.accumulator(op.index))
         scale = width // self.element(op.output)
         wide = [Held(h.slot, h.address, h.origin, tuple(s * scale for s in h.strides), h.box) for h in (source, target)]
         self.emitter.copy(Opcode.EXCHANGE, queue, wide[0], wide[1], box, width)

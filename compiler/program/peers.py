@@ -43,7 +43,7 @@ def send(
         also: list[Slot] = []
         while number + 1 < len(targets):
             held, other = targets[number + 1]
-            if held.slot.place != first.slot.place + len(also) + 1 or other != box or not _is_alike(held, first, box):
+            if held.slot.place != first.slot.place + len(also) + 1 or other != box or not is_alike(held, first, box):
                 break
             also.append(held.slot)
             number += 1
@@ -52,7 +52,7 @@ def send(
         number += 1
 
 
-def _is_alike(held: Held, other: Held, box: Box) -> bool:
+def is_alike(held: Held, other: Held, box: Box) -> bool:
     """True if a box lies in both at the same address with the same strides; mostly all of them does."""
     return held[1:4] == other[1:4] or (held.strides == other.strides and held.at(box) == other.at(box))
 

@@ -115,7 +115,7 @@ class Slot:
 
     `touched` are the marks of what read or wrote since the content began, `writers` of what wrote. `span` knows other
     slots that share bytes with it, `before` are the marks of those that nothing touches any more; `content` says what
-    it holds now, for what is loaded once.
+    it holds now, for what is loaded once. `served`: bit by queue, whether one of its writes has waited for `barrier`.
     """
 
     __slots__ = (
@@ -141,7 +141,7 @@ class Slot:
         self.writers: Marks = {}
         self.before: Marks = {}
         self.barrier: Marks = {}
-        self.served: set[int] = set()
+        self.served = 0
 
     @property
     def content(self) -> object:
@@ -174,7 +174,7 @@ class Slot:
                     barrier = merged(barrier, slot.barrier)
             span.unwritten[self] = None
         self.barrier, self.touched, self.writers = barrier, {}, {}
-        self.served = set()
+        self.served = 0
         self._content = content
 
     def part(self) -> None:

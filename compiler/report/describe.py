@@ -28,6 +28,7 @@ from compiler.profile import Profile, profile_digest
 from compiler.program.executable import Executable
 from compiler.program.lower import LoweredGraph, LoweredSegment
 from compiler.report import plan as doc
+from compiler.report.arithmetic import arithmetic_doc
 from compiler.report.dim_ranges import DimRangeDoc
 from compiler.report.execution import GraphOp, LevelTraffic, MemoryMap
 from compiler.report.gaps import gap_doc
@@ -57,7 +58,6 @@ ASSUMPTIONS = (
     "Views (Reshape, Flatten, Squeeze, Unsqueeze) move nothing.",
 )
 _ONLY_PLANNED: Final = "only a plan was asked for"
-_QUANTISERS: Final = ("QuantizeLinear", "DequantizeLinear")
 _WHAT_IF: Final = "What-if (option precision): float tensors are counted in that type, biases in 4 bytes; no values."
 
 
@@ -138,7 +138,7 @@ class Describe:
             baseline=self._baseline(fused),
             gap=gap_doc(gap_of(fused, self.profile, None if self.compilers is None else self.compilers.tilings(facts))),
             native=_native(fused),
-            arithmetic=_arithmetic(fused),
+            arithmetic=arithmetic_doc(fused, self.profile.matrix.arrays),
             dims=dict(graph.dims),
             ranges=self._ranges(),
             folded=graph.folded,
@@ -417,23 +417,6 @@ def _native(fused: FusedGraph) -> doc.NativeShare:
         chip_macs=sum(op.total_macs for op in fused.facts.ops),
         host_macs=sum(count for count in macs if count is not None),
         host_nodes_of_unknown_work=sum(count is None for count in macs),
-    )
-
-
-def _arithmetic(fused: FusedGraph) -> doc.ArithmeticDoc:
-    facts, tensors = fused.facts, fused.facts.graph.tensors
-    ops = [op for op in facts.ops if op.index not in facts.graph.on_host]
-    macs: Counter[str] = Counter()
-    for op in ops:
-        if op.total_macs:
-            macs[op.dtype] += op.total_macs
-    stored: Counter[str] = Counter()
-    for name in facts.weights_of(op.index for op in ops):
-        stored[tensors[name].dtype] += facts.tensor_bytes(name)
-    return doc.ArithmeticDoc(
-        macs=dict(sorted(macs.items())),
-        weight_bytes=dict(sorted(stored.items())),
-        is_quantised=any(op.kind in _QUANTISERS for op in ops),
     )
 
 

@@ -39,11 +39,13 @@ class LevelTraffic(Part, frozen=True, kw_only=True):
 class OutputCheck(Part, frozen=True, kw_only=True):
     """How one output compares with the model's own (SIM-1).
 
-    `max_error` and `limit` are relative to the root mean square of the expected tensor (exact types: 0 or 1, and 0);
-    `max_error` is None where it is not finite. `where` is the index of the largest error, empty for a scalar.
-    `verdict`: `plain`, the limit of the op's roundings; `widened`, the error exceeds that, but not four times `spread`,
-    how far rounding alone carries the tensor in this model; `undecided`, rounding carries it anywhere, so it cannot be
-    judged and `holds` is None. `spread` is None where it was not measured or is not finite.
+    `max_error` and `limit` are relative to the root mean square of the expected tensor (integers: the difference; other
+    exact types: 0 or 1); `max_error` is None where it is not finite. `where` is the index of the largest error, empty
+    for a scalar. `verdict`: `plain`, the limit of the op's roundings, or of a quantised tensor one step; `widened`, the
+    error exceeds that, but not four times `spread`, how far rounding alone carries the tensor in this model; `node by
+    node`, of a quantised network, whose every op agrees if computed from the judge's own values; `undecided`, rounding
+    carries it anywhere, so it cannot be judged and `holds` is None. `spread` is None where it was not measured or is
+    not finite.
     """
 
     tensor: str
@@ -62,8 +64,8 @@ class ValuesReport(Part, frozen=True, kw_only=True):
     `max_error`, `limit`, `where` and `tensor` are those of the output nearest to its limit. `skipped` are outputs that
     depend on random nodes. Where an output misses its plain limit, the tensors that the program hands from group to
     group are compared with what the model makes of the program's own values before them: `between` is the worst of
-    them, `undecided` those that rounding decides even so. `max_error`, `limit`, `where` and `tensor` are None if
-    nothing could be judged.
+    them, `undecided` those that rounding decides even so, and `nodes` the worst op of a quantised network that was
+    judged node by node. `max_error`, `limit`, `where` and `tensor` are None if nothing could be judged.
     """
 
     checked: bool
@@ -78,6 +80,7 @@ class ValuesReport(Part, frozen=True, kw_only=True):
     skipped: tuple[str, ...]
     between: OutputCheck | None = None
     undecided: tuple[str, ...] = ()
+    nodes: OutputCheck | None = None
 
 
 class LevelPeak(Part, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -184,21 +184,41 @@ def host_text(native: NativeShare) -> str:
 
 
 def _arithmetic(plan: Plan) -> str:
-    """The element types that products are computed in; of a quantised model that they are floats."""
+    """The element types that the chips' products are computed in; of a quantised model also what is not in integers."""
     macs = plan.arithmetic.macs
     computed = sorted(macs, key=lambda dtype: (-macs[dtype], dtype))
     whole = sum(macs.values())
     words = " and ".join(
         dtype if len(computed) == 1 else f"{dtype} ({share_text(macs[dtype], whole)})" for dtype in computed
     )
-    if not computed:
-        return "no multiply-accumulates"
     precision = plan.options.get("precision", "model")
-    if precision != "model":
+    if computed and precision != "model":
         return f"{words}; a what-if: float tensors are counted as {precision} (option precision)"
-    if plan.arithmetic.is_quantised:
-        return f"{words}; the model is quantised, its integers are converted to floats before products"
-    return words
+    return "; ".join([words or "no multiply-accumulates", *_outside_integers(plan)])
+
+
+def _outside_integers(plan: Plan) -> Iterator[str]:
+    """What of a quantised model is not computed in integers, and why: products in floats, on the host, other ops."""
+    if not plan.arithmetic.is_quantised:
+        return
+    for entry in plan.arithmetic.float_products[:_CAUSES]:
+        yield f"{entry.dtype} in {_some(entry.nodes)}, because {printable(entry.reason, 200)}"
+    on_host: dict[str, list[str]] = {}
+    for node in (node for segment in plan.segments for node in segment.host if node.macs):
+        on_host.setdefault(node.reason, []).append(node.node)
+    for reason, nodes in [*on_host.items()][:_CAUSES]:
+        yield f"the host multiplies in {_some(nodes)}, because {printable(reason, 200)}"
+    ops = Counter(plan.arithmetic.float_ops).most_common()
+    if ops:
+        named = [f"{kind} ({count})" for kind, count in ops[:_CAUSES]]
+        named += [f"{sum(count for _, count in ops[_CAUSES:])} others"] if len(ops) > _CAUSES else []
+        yield f"other ops in floats: {', '.join(named)}"
+
+
+def _some(nodes: Sequence[str]) -> str:
+    """The first nodes by name, and how many more there are."""
+    more = f" and {count_text(len(nodes) - _NODES, 'more node')}" if len(nodes) > _NODES else ""
+    return f"{', '.join(printable(name, 60) for name in nodes[:_NODES])}{more}"
 
 
 def verified_text(plan: Plan, report: Report | None) -> str:
@@ -230,6 +250,8 @@ def _undecided(values: ValuesReport) -> str:
 def _unclear(output: OutputCheck) -> str:
     if output.verdict == "widened":
         return "judged by a wider limit, because the model itself amplifies rounding"
+    if output.verdict == "node by node":
+        return "judged node by node, because a result next to a tie may be rounded to either side"
     return "not judged, because the model itself amplifies rounding without bound"
 
 
@@ -239,9 +261,7 @@ def _index(where: tuple[int, ...]) -> str:
 
 def degraded_text(entry: DegradedDoc) -> str:
     """Nodes that the compiler failed on, and what was done instead (IMPORT-7)."""
-    nodes = [printable(name, 60) for name in entry.nodes]
-    more = f" and {count_text(len(nodes) - _NODES, 'more node')}" if len(nodes) > _NODES else ""
-    who = f"{', '.join(nodes[:_NODES])}{more} planned " if nodes else "planned "
+    who = f"{_some(entry.nodes)} planned " if entry.nodes else "planned "
     return f"{who}{entry.instead}, because step {entry.stage} failed: {printable(entry.failed, 200)}"
 
 

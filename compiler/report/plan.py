@@ -326,17 +326,30 @@ class NativeShare(Part, frozen=True, kw_only=True):
     host_nodes_of_unknown_work: int
 
 
+class FloatProductsDoc(Part, frozen=True, kw_only=True):
+    """Products of a quantised model that the chips compute in floats for one reason: `nodes`, and their `macs`."""
+
+    dtype: str
+    nodes: tuple[str, ...]
+    macs: int
+    reason: str
+
+
 class ArithmeticDoc(Part, frozen=True, kw_only=True):
     """The element types of the chips' work.
 
-    `macs`: multiply-accumulates by the type that they are computed in. `weight_bytes`: bytes of weights by the type
-    that they are stored in. `is_quantised`: the model converts between integers and floats (QuantizeLinear,
-    DequantizeLinear); its products are computed in the types of `macs`.
+    `macs`: multiply-accumulates by the type of the array that multiplies; those in int8 multiply int8 or uint8 and sum
+    in int32. `weight_bytes`: bytes of weights by the type that they are stored in. `is_quantised`: ops work on
+    quantised tensors, or convert from or to them. Of such a model, `float_products` are the products in floats, most
+    work first, and `float_ops` count the other ops that compute in floats, by kind: on floats, or on integers that they
+    convert as they read and write. What the host runs stands with the segments.
     """
 
     macs: dict[str, int]
     weight_bytes: dict[str, int]
     is_quantised: bool
+    float_products: tuple[FloatProductsDoc, ...]
+    float_ops: dict[str, int]
 
 
 class GapEntryDoc(Part, frozen=True, kw_only=True):

@@ -85,6 +85,8 @@ def values_report(check: ValueCheck) -> doc.ValuesReport:
         outputs=tuple(output_check(comparison, check.again.get(comparison.tensor)) for comparison in check.comparisons),
         skipped=check.skipped,
         between=None if check.between is None else output_check(check.between),
+        undecided=check.undecided,
+        nodes=None if check.nodes is None else output_check(check.nodes),
     )
 
 
@@ -220,7 +222,7 @@ def _program_report(
         dram_ratio=(read + written) / planned if planned else 1.0,
         simulated_cycles=simulated,
         simulated_group_cycles={name: whole_cycles(ticks) for name, ticks in time.by_group().items()},
-        alone_group_cycles={name: whole_cycles(part.ticks) for name, part in time.parts().items()},
+        alone_group_cycles={name: whole_cycles(part.ticks) for name, part in time.parts()},
         estimated_cycles=estimated,
         estimate_ratio=_ratio(estimated, simulated),
         stalls=core_stalls(engines),

@@ -152,12 +152,11 @@ def _blocks(geometry: RoutineGeometry, extents: Mapping[str, tuple[int, ...]], p
         if op.window is None or op.operands[0].constant or _is_plain(op.window):
             continue
         output = extents[op.output]
-        found[addresses_name(geometry.facts.tensors, op.output)] = Placed(
-            level=Level.NRAM,
-            extents=block_of(output),
-            addresses=(0,),
-            size_bytes=largest_table_bytes(op.window, output),
-        )
+        size = largest_table_bytes(op.window, output)
+        if size:
+            found[addresses_name(geometry.facts.tensors, op.output)] = Placed(
+                level=Level.NRAM, extents=block_of(output), addresses=(0,), size_bytes=size
+            )
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler.errors import RequestError, TesseraError
-from compiler.ops import OP_KINDS
+from compiler.ops import ALL_KINDS
 from compiler.profile.load import profile_digest
 from compiler.profile.schema import Profile
 from compiler.shapes.canonical_routine import canonical_routine, is_described
@@ -26,7 +26,7 @@ def rebuilt(library: StoredLibrary, profile: Profile) -> dict[str, bytes]:
             str(name): Range(low=low, high=high, step=step)
             for name, (low, high, step) in ((name, whole_numbers(one)) for name, one in header["ranges"].items())
         }
-        if any(op.kind not in OP_KINDS for op in graph.ops) or any(one.low < 1 for one in ranges.values()):
+        if any(op.kind not in ALL_KINDS for op in graph.ops) or any(one.low < 1 for one in ranges.values()):
             raise ValueError("an unknown op, or a range below 1")
         routine = canonical_routine(graph, range(len(graph.ops)), ranges, header["in_place"])
         if not is_described(routine) or library.about.profile != profile_digest(profile):

@@ -11,7 +11,7 @@ import numpy as np
 from compiler.ir.constant import Constant, Splat, Stored
 from compiler.ir.graph import HOST, Graph, Op, Tensor
 from compiler.ir.symbol import Expression
-from compiler.ops import OP_KINDS
+from compiler.ops import ALL_KINDS
 from compiler.shapes.legal import MAX_ELEMENTS
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.table import MAX_EXTENT
@@ -77,7 +77,7 @@ def _check_op(graph: Graph, op: Op, dims: frozenset[str]) -> None:
         if attributes["node"] not in graph.host:
             raise ValueError(f"op {op.node} is no node of the host")
         return
-    if op.kind not in OP_KINDS:
+    if op.kind not in ALL_KINDS:
         raise ValueError(f"no op is {op.kind!r}")
     for name in (*op.inputs, op.output):
         if name and not (graph.tensors[name].is_known and graph.tensors[name].dtype in DTYPE_NAMES):

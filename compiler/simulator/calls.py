@@ -193,8 +193,7 @@ class CallRunner:
         if not ends:
             self._write(results, box, sums, accumulator.name, final=False)
             return
-        bias = slabs[2] if len(slabs) > 2 else None
-        found = kind.finish(call, box, sums, bias)
+        found = kind.finish(call, box, sums, slabs[2:])
         values = settled(box, _checked(found, box, unit.output.dtype))
         self._write(results, box, values, unit.output.dtype, final=True)
 

@@ -16,12 +16,13 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from compiler.errors import InternalError, ModelError, printable
-from compiler.frontend.constant_values import materialise, type_of_text
+from compiler.frontend.constant_values import FOUR_BITS, in_eight_bits, is_packed, materialise, type_of_text
 from compiler.frontend.host_steps import Known, known_value, repeating_node
 from compiler.frontend.inline_functions import captured, rename
 from compiler.frontend.runtimes import Runtime, Value, is_random, run_model, seed_random_nodes
@@ -50,6 +51,8 @@ class HostCall:
 
 def value_of_constant(constant: Constant, source: ModelSource) -> Value:
     """The values of a constant, also of one that only the host understands; values in a file come as views."""
+    if is_packed(constant) and constant.dtype in FOUR_BITS:
+        return materialise(in_eight_bits(constant), source).astype(getattr(ml_dtypes, constant.dtype))
     if isinstance(constant.data, Opaque):
         return numpy_helper.to_array(onnx.TensorProto.FromString(constant.data.tensor))
     return materialise(constant, source)

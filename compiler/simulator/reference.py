@@ -16,15 +16,18 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from compiler.errors import InternalError, RequestError, printable
-from compiler.frontend.constant_values import constant_of, declared_extent, materialise
+from compiler.errors import InternalError, LimitError, RequestError, printable
+from compiler.frontend.constant_values import constant_of, declared_extent, is_packed, materialise, packed_bytes
 from compiler.frontend.inline_functions import all_nodes, inner_tensors, subgraphs
-from compiler.frontend.read import OnnxModel, ReadModel
-from compiler.frontend.runtimes import Array, Value, run_model, seed_random_nodes
+from compiler.frontend.read import MAX_FILE_BYTES, OnnxModel, ReadModel
+from compiler.frontend.runnable import restamped
+from compiler.frontend.runtimes import Array, Value, run_model, seed_random_nodes, with_data
 from compiler.frontend.source import ModelSource
 from compiler.host_bound import HOST_BOUND, HostBound
 from compiler.ir.graph import Graph, Op
 from compiler.ops import call_of, definition
+from compiler.ops.compute_types import Values
+from compiler.ops.quantised import QuantisedOp, QuantisedProduct, is_rounded
 from compiler.simulator.host import host_runs, run_host, value_of_constant
 
 
@@ -80,6 +83,25 @@ def run_reference(
     return Reference(values=MappingProxyType(found), judge=run.judge, reason=run.reason)
 
 
+def whole_model(model: OnnxModel) -> onnx.ModelProto:
+    """The model with all its weights inside and, if they suffice, versions that ONNX Runtime reads.
+
+    Raises ModelError for weights that are damaged or missing, LimitError beyond what one file may hold.
+    """
+    proto, weights = _loaded(model)
+    size_bytes = sum(array.nbytes for array in weights.values())
+    if size_bytes > MAX_FILE_BYTES:
+        raise LimitError(
+            "the model with its weights does not fit one ONNX file",
+            code="model_too_large",
+            stage="import",
+            actual=size_bytes,
+            limit=MAX_FILE_BYTES,
+            hint="Take a smaller model, or a part of this one",
+        )
+    return restamped(with_data(proto, weights))
+
+
 def reference_of_graph(
     graph: Graph,
     source: ModelSource,
@@ -104,12 +126,13 @@ def evaluated(
     inputs: Mapping[str, Value],
     *,
     threads: int = 1,
-    disturb: Callable[[Op, Value], Value] | None = None,
+    disturb: Callable[[Op, Value, Callable[[], Values] | None], Value] | None = None,
     ops: Sequence[int] | None = None,
 ) -> Iterator[tuple[str, Value]]:
     """Yields every result of an op with its values, in the ops' order; frees values after their last use.
 
-    `disturb` replaces an op's result for later ops. With `ops` only these are evaluated, and `inputs` holds all that
+    `disturb` replaces an op's result for later ops; for one that is rounded to integers it can ask for the steps that
+    were rounded. With `ops` only these are evaluated, and `inputs` holds all that
     they do not make themselves. Raises RequestError for a missing input, InternalError if a definition gives another
     type than declared.
     """
@@ -127,7 +150,7 @@ def evaluated(
             made = run_host(graph, values, stretch, threads=threads)
             if disturb is not None:
                 made |= {
-                    name: disturb(graph.ops[index], made[name])
+                    name: disturb(graph.ops[index], made[name], None)
                     for index in stretch
                     if (name := graph.ops[index].output) in made
                 }
@@ -137,20 +160,37 @@ def evaluated(
             op = graph.ops[index]
             if not on_host:
                 result = _evaluate(graph, op, source, values)
-                values[op.output] = result if disturb is None else disturb(op, result)
+                values[op.output] = (
+                    result if disturb is None else disturb(op, result, _steps(graph, op, source, values))
+                )
                 yield op.output, values[op.output]
             for name in (*op.inputs, op.output):
                 if last.get(name, -1) <= index:
                     values.pop(name, None)
 
 
-def _evaluate(graph: Graph, op: Op, source: ModelSource, values: Mapping[str, Value]) -> Array:
+def _arrays(graph: Graph, op: Op, source: ModelSource, values: Mapping[str, Value]) -> tuple[Any, ...]:
+    """The values of an op's inputs, None where one is omitted."""
     arrays: list[Any] = []
     for name in op.inputs:
         constant = graph.tensors[name].constant if name else None
         arrays.append(values[name] if name and constant is None else constant and materialise(constant, source))
+    return tuple(arrays)
+
+
+def _steps(graph: Graph, op: Op, source: ModelSource, values: Mapping[str, Value]) -> Callable[[], Values] | None:
+    """What gives an op's result before it was rounded to integers; None for an op that does no such thing."""
+    kind, call = definition(op), call_of(graph, op)
+    if not isinstance(kind, QuantisedOp | QuantisedProduct) or not is_rounded(call):
+        return None
+    given = tuple(array for array in _arrays(graph, op, source, values) if array is not None)
+    return lambda: kind.unrounded(call, given)
+
+
+def _evaluate(graph: Graph, op: Op, source: ModelSource, values: Mapping[str, Value]) -> Array:
+    arrays = _arrays(graph, op, source, values)
     with np.errstate(all="ignore"):
-        result = definition(op).evaluate(call_of(graph, op), tuple(arrays))
+        result = definition(op).evaluate(call_of(graph, op), arrays)
     tensor = graph.tensors[op.output]
     if result is None or (result.shape, result.dtype.name) != (tensor.shape, tensor.dtype):
         raise InternalError(
@@ -179,13 +219,17 @@ def _loaded(model: OnnxModel) -> tuple[onnx.ModelProto, dict[str, Array]]:
                 what=f"initializer {printable(tensor.name, 120)!r}",
                 files=model.source.files,
             )
-            weights[tensor.name] = materialise(constant, model.source)
             _detach(tensor)
+            if is_packed(constant):
+                tensor.raw_data = packed_bytes(constant, model.source)
+            else:
+                weights[tensor.name] = materialise(constant, model.source)
     for tensor in inner_tensors([*proto.graph.node, *(node for function in proto.functions for node in function.node)]):
         if _is_external(tensor):
             constant = constant_of(tensor, span=None, node=None, what="a constant", files=model.source.files)
             _detach(tensor)
-            tensor.raw_data = materialise(constant, model.source).tobytes()
+            bytes_of = packed_bytes if is_packed(constant) else lambda *its: materialise(*its).tobytes()
+            tensor.raw_data = bytes_of(constant, model.source)
     return proto, weights
 
 

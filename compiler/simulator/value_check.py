@@ -20,9 +20,10 @@ from compiler.profile.schema import Profile
 from compiler.program.build import executable_of
 from compiler.program.executable import Executable
 from compiler.program.lower import LoweredGraph
-from compiler.simulator.compare import Comparison, compare, limits_of
+from compiler.simulator.compare import Comparison, compare, limits_of, steps_of
 from compiler.simulator.host import random_tensors, refuse_endless
 from compiler.simulator.inputs import random_inputs
+from compiler.simulator.node_by_node import nodes_compared
 from compiler.simulator.reference import reference_of_graph, run_reference
 from compiler.simulator.rounding_amplification import Judged, Verdict, judge_again
 from compiler.simulator.run import MadeOf, Proved, run_executable
@@ -43,7 +44,8 @@ class ValueCheck:
     `reason` says why nothing was compared (no runtime runs the model, no values, not requested) and is empty otherwise.
     `skipped` lists outputs that depend on random nodes. If an output misses its plain limit, `again` says how it was
     judged then, by output; `between` and `undecided` hold the findings on the tensors that the program passes from
-    group to group (`rounding_amplification.py`).
+    group to group (`rounding_amplification.py`), `nodes` the worst op of a quantised network that was judged node by
+    node (`node_by_node.py`).
     """
 
     seed: int
@@ -54,6 +56,7 @@ class ValueCheck:
     again: Mapping[str, Judged] = field(default_factory=dict)
     between: Comparison | None = None
     undecided: tuple[str, ...] = ()
+    nodes: Comparison | None = None
 
     @property
     def has_run(self) -> bool:
@@ -76,8 +79,10 @@ class ValueCheck:
 
     @property
     def _decided(self) -> tuple[Comparison, ...]:
-        found = tuple(c for c in self.comparisons if self.verdict(c.tensor) is not Verdict.UNDECIDED)
-        return found if self.between is None or self.between.holds else (*found, self.between)
+        by_other_means = (Verdict.UNDECIDED, Verdict.BY_NODE)
+        found = [c for c in self.comparisons if self.verdict(c.tensor) not in by_other_means]
+        found += [] if self.nodes is None else [self.nodes]
+        return tuple(found) if self.between is None or self.between.holds else (*found, self.between)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +172,11 @@ def _first_misunderstood(graph: Graph, source: ModelSource) -> tuple[int, ...] |
     None if all agree, or if the runtime does not return these values.
     """
     inputs = random_inputs(graph, SEED)
+    if steps_of(graph, source):
+        nodes = nodes_compared(graph, source, inputs, HOST_BOUND)
+        wrong = (i for i, op in enumerate(graph.ops) if op.output in nodes and not nodes[op.output].holds)
+        first = next(wrong, None)
+        return None if first is None else (first,)
     random, limits = random_tensors(graph), limits_of(graph)
     given = {name for model in [ReadModel().run(source).proto] for node in model.graph.node for name in node.output}
     wanted = [op.output for op in graph.ops if op.kind != HOST and op.output in given - random]
@@ -216,7 +226,8 @@ def check_values(
             return ValueCheck(seed=seed, judge="", reason=reference.reason, comparisons=())
         kept, made_of = _Kept(), MadeOf(graph=graph, proofs=proofs)
         outputs = run_executable(executable, inputs, made_of=made_of, results=kept.keep, bound=bound)
-        check = _compared(executable, graph, outputs, reference.values, reference.judge, seed)
+        steps = steps_of(graph, source)
+        check = _compared(executable, graph, outputs, reference.values, reference.judge, seed, steps)
         if check.holds:
             return check
         got = kept.values
@@ -228,7 +239,8 @@ def check_values(
         return ValueCheck(seed=seed, judge="", reason=reason, comparisons=())
     except RequestError as error:  # an input that reaches no output, for which there are no values
         return ValueCheck(seed=seed, judge="", reason=error.message, comparisons=())
-    return _judged_again(check, executable, graph, source, inputs, got)
+    judged = _judged_again(check, executable, graph, source, inputs, got)
+    return _judged_by_node(judged, executable, graph, source, inputs, bound) if steps else judged
 
 
 @dataclass(slots=True)
@@ -271,8 +283,43 @@ def _judged_again(
     return replace(check, comparisons=comparisons, again=again, between=found.between, undecided=found.undecided)
 
 
+def _judged_by_node(
+    check: ValueCheck,
+    executable: Executable,
+    graph: Graph,
+    source: ModelSource,
+    inputs: Mapping[str, Any],
+    bound: HostBound,
+) -> ValueCheck:
+    """Outputs of a quantised network that are still open hold if each op agrees, and the program does what ops do."""
+    is_open = not check.holds or any(judged.verdict is Verdict.UNDECIDED for judged in check.again.values())
+    if not is_open or check.undecided or (check.between is not None and not check.between.holds):
+        return check
+    nodes = nodes_compared(graph, source, inputs, bound)
+    worst = max(nodes.values(), key=_excess, default=None)
+    if worst is None or not worst.holds:
+        return check
+    tensor_of = {output.name: output.tensor for output in executable.outputs}
+    again = {name: _held(one) if tensor_of[name] in nodes else one for name, one in check.again.items()}
+    found = tuple(again[c.tensor].comparison if c.tensor in again else c for c in check.comparisons)
+    return replace(check, again=again, comparisons=found, nodes=worst)
+
+
+def _held(judged: Judged) -> Judged:
+    """An output that is open, judged node by node."""
+    if judged.comparison.holds and judged.verdict is not Verdict.UNDECIDED:
+        return judged
+    return replace(judged, verdict=Verdict.BY_NODE, comparison=replace(judged.comparison, holds=True))
+
+
 def _compared(
-    executable: Executable, graph: Graph, got: Mapping[str, Any], expected: Mapping[str, Any], judge: str, seed: int
+    executable: Executable,
+    graph: Graph,
+    got: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    judge: str,
+    seed: int,
+    steps: Mapping[str, float],
 ) -> ValueCheck:
     limits, random = limits_of(graph), random_tensors(graph)
     comparisons, skipped = [], []
@@ -280,8 +327,8 @@ def _compared(
         if output.tensor in random or output.name not in expected:
             skipped.append(output.name)
             continue
-        limit = limits.get(output.tensor)
-        comparisons.append(compare(output.name, got[output.name], expected[output.name], limit=limit))
+        limit, step = limits.get(output.tensor), steps.get(output.tensor, 0.0)
+        comparisons.append(compare(output.name, got[output.name], expected[output.name], limit=limit, step=step))
     reason = "" if comparisons else "every output depends on random nodes"
     return ValueCheck(seed=seed, judge=judge, reason=reason, comparisons=tuple(comparisons), skipped=tuple(skipped))
 

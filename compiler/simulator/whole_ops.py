@@ -34,7 +34,7 @@ from compiler.errors import TesseraError
 from compiler.ir.box import Ints
 from compiler.ir.graph import Graph
 from compiler.ir.layout import memory_order, strides_of
-from compiler.ops import OP_KINDS, call_of, definition
+from compiler.ops import ALL_KINDS, call_of, definition
 from compiler.ops.base import OpClass
 from compiler.ops.slab import Box
 from compiler.program.addressed import Addressed
@@ -308,7 +308,7 @@ class WholeOps:
             if values is not None and operand is not None and operand.decode is not None:
                 values = scale_of(operand.decode, operand, values.ndim)(values, (slice(None),) * values.ndim)
             arrays.append(values)
-        kind = OP_KINDS[unit.kind]
+        kind = ALL_KINDS[unit.kind]
         known = {number: arrays[number] for number in kind.constant_inputs if number < len(arrays)}
         return kind.evaluate(replace(call, values=known), tuple(arrays))
 

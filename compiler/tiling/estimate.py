@@ -338,7 +338,7 @@ class _Plans:
                 self.geometry.facts.tensor_bytes(product.output)
                 // self.geometry.facts.tensors[product.output].element_bytes
             )
-            reduced = np.where(self.sums, sums * self.profile.partial_sum_bytes * (self.of_chip - 1), 0)
+            reduced = np.where(self.sums, sums * self.profile.waiting_sum_bytes * (self.of_chip - 1), 0)
         halos, between = self._halos, np.where(self.channels, gathered, 0)
         count = self.repeats * np.maximum(1, results)
         share = self.unit_share / np.where(self.channels, self.of_chip, 1)

@@ -373,7 +373,7 @@ class GroupGeometry:
 
     @lazy
     def table_bytes(self) -> tuple[int, ...]:
-        """Per op the bytes of its largest address table; 0 if it has no window."""
+        """Per op the bytes of its largest address table; 0 if it has no window, or one too wide for a table."""
         tensors, known, found = self.facts.tensors, self.projections.known, []
         for op in self.ops:
             size = known.get(("table", op.index))

@@ -33,7 +33,7 @@ WAITING: Final = "kept for later core tiles"
 def alignment_bytes(group: TiledGroup) -> int:
     """What every address of a group is a multiple of: bytes of its largest element, activations, weights, tables."""
     return max(
-        group.profile.partial_sum_bytes if group.input_parts > 1 else 1,
+        group.profile.waiting_sum_bytes if group.input_parts > 1 else 1,
         ENTRY_BYTES if any(w.table_bytes for w in group.weights) else 1,
         group.geometry.largest_element_bytes,
     )

@@ -259,7 +259,7 @@ class TiledGroup(GroupCut):
         width = self.geometry.facts.tensors[name].element_bytes
         if product is not None and name == product.output:
             # partial sums of all slices wait until the last part of the input has come
-            return Fraction(max(width, self.profile.partial_sum_bytes), width) * (self.slices if self.is_sliced else 1)
+            return Fraction(max(width, self.profile.waiting_sum_bytes), width) * (self.slices if self.is_sliced else 1)
         return Fraction(1)
 
     def volumes(self, frustums: Frustums) -> Mapping[str, int]:

@@ -508,7 +508,7 @@ def _partial_sums(group: TiledGroup, op: OpFacts, results: int) -> int:
     """Bytes of partial sums that pass a core's memory, each way, under an input-channel split in time."""
     if op is not group.geometry.product or group.configuration.input_slices == 1:
         return 0
-    return results * group.profile.partial_sum_bytes * (group.configuration.input_slices - 1)
+    return results * group.profile.waiting_sum_bytes * (group.configuration.input_slices - 1)
 
 
 def _reduced(group: TiledGroup, op: OpFacts) -> int:
@@ -517,4 +517,4 @@ def _reduced(group: TiledGroup, op: OpFacts) -> int:
         return 0
     tensor = group.geometry.facts.tensors[op.output]
     results = group.geometry.facts.tensor_bytes(op.output) // tensor.element_bytes
-    return results * group.profile.partial_sum_bytes * (group.configuration.units - 1)
+    return results * group.profile.waiting_sum_bytes * (group.configuration.units - 1)

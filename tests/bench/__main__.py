@@ -16,6 +16,7 @@ from tests.bench import (
     estimates,
     exported,
     first_answer,
+    integers,
     large_ops,
     light_models,
     loops,
@@ -68,6 +69,7 @@ BENCHMARKS = {
     "first-answer": first_answer.run,
     "planning": planning.run,
     "values": values.run,
+    "integers": integers.run,
 }
 
 
@@ -84,6 +86,9 @@ def main(names: list[str]) -> int:
         return 0
     if len(names) > 1 and names[0] == "plans":
         plans.run(*names[1:])
+        return 0
+    if names and names[0] == "integers":
+        integers.run(tuple(names[1:]))
         return 0
     if len(names) > 1 and names[0] == "planning":
         planning.run(*names[1:])

@@ -42,7 +42,7 @@ def measured(name: str, chip: str) -> Measured:
     for segment in segments(name, chip):
         time = _simulated(segment)
         cycles += time.cycles
-        groups |= {group: part.cycles for group, part in time.parts().items()}
+        groups |= {group: part.cycles for group, part in dict(time.parts()).items()}
         plans |= {its.name: f"{its.ops} {its.tiling}" for its in segment[3]}
     return Measured(cycles=cycles, groups=groups, plans=plans)
 

@@ -37,8 +37,11 @@ PHASES = [
     "fold-batchnorm",
     "patterns",
     "rebatch",
+    "integers",
     "set-precision",
     "leave-to-host",
+    "products-to-host",
+    "spell-out",
     "split-normalisations",
     "split-reductions",
     "split-pads",
@@ -318,18 +321,20 @@ def test_the_fastest_and_the_slowest_rates_that_can_be_simulated_are_planned(clo
     assert report_json(found.report)
 
 
-def test_an_element_type_without_an_array_is_refused() -> None:
-    """PROF-3: a dtype without an array is refused."""
+def test_products_of_an_element_type_without_an_array_go_to_the_host_and_are_refused_under_strict() -> None:
+    """IMPORT-9, IMPORT-6: the reason names the type and those that the profile has arrays for."""
     model = Model()
     y = model.input([4, 4], "y", dtype=TensorProto.FLOAT16)
     model.output(model.node("MatMul", [y, y], name="product"), TensorProto.FLOAT16)
     values = profile_values("edge4")
     for table in ("arrays", "pj_per_mac"):
         del values["matrix"][table]["float16"]
-    with pytest.raises(ModelError) as caught:
-        compile_model(model.data(), profile_from_values(values))
-    assert (caught.value.code, caught.value.node, caught.value.actual) == ("no_array_for_dtype", "product", "float16")
-    assert "float32" in str(caught.value.limit)
+    plan = compile_model(model.data(), profile_from_values(values)).plan
+    (node,) = (node for segment in plan.segments for node in segment.host)
+    assert (node.node, node.macs, plan.native.host_macs, plan.totals.macs) == ("product", 64, 64, 0)
+    assert node.reason == "the profile has no matrix array for element type float16 (it has float32, int8)"
+    with pytest.raises(ModelError, match="product"):
+        compile_model(model.data(), profile_from_values(values), parse_options({"strict": True}))
     assert compile_model(model.data(), builtin_profile("edge4")).plan.totals.macs == 64
 
 

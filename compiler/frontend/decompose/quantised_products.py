@@ -1,8 +1,8 @@
 """Quantised products as DequantizeLinear, a float product and QuantizeLinear (IMPORT-5).
 
-Quantised tensors keep their 8-bit types, so they move between memories at their real size; values between the two
-conversions are floats. ConvInteger and MatMulInteger subtract zero points with a scale of 1: their float32 sums are
-exact up to 2^24.
+Quantised tensors keep their 8-bit types. The pass that runs networks in integers (`frontend/integers.py`) takes the
+conversions up again; what it leaves computes floats between them. ConvInteger and MatMulInteger subtract zero points
+with a scale of 1: where they stay floats, their sums are exact up to 2^24.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.ops.base import OpClass
+from compiler.ops.quantised import base_kind
 
 _START_B = OpClass.MAIN
 _NOT_STARTING = ("MatMul", "Gemm")
@@ -22,7 +23,7 @@ def fuse_b(graph: SegmentGraph, free: int) -> int | None:
         (
             op
             for op in bits(free & graph.all)
-            if graph.facts.ops[op].op_class is _START_B and graph.facts.ops[op].kind not in _NOT_STARTING
+            if graph.facts.ops[op].op_class is _START_B and base_kind(graph.facts.ops[op].kind) not in _NOT_STARTING
         ),
         None,
     )

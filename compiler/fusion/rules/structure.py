@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from compiler.fusion.segment_graph import SegmentGraph
 from compiler.ops.base import OpClass
+from compiler.ops.quantised import base_kind
 from compiler.tiling.figures import Check
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
@@ -44,7 +45,8 @@ def fuse_7(graph: SegmentGraph, group: int) -> Check:
     pairs = sum(
         1
         for first, second in _successions(graph, group)
-        if graph.facts.ops[first].kind in _SCALAR_KINDS and graph.facts.ops[second].op_class is OpClass.VECTOR
+        if base_kind(graph.facts.ops[first].kind) in _SCALAR_KINDS
+        and graph.facts.ops[second].op_class is OpClass.VECTOR
     )
     return Check(rule="FUSE-7", holds=pairs >= 1, actual=pairs, limit=1)
 
@@ -85,7 +87,7 @@ def _weight_is_shared(graph: SegmentGraph, op: int) -> bool:
 
 def _weight(graph: SegmentGraph, op: int) -> str | None:
     node = graph.facts.graph.ops[op]
-    return node.inputs[1] if node.kind in _CONVOLUTIONS else None
+    return node.inputs[1] if base_kind(node.kind) in _CONVOLUTIONS else None
 
 
 def _successions(graph: SegmentGraph, group: int) -> Iterator[tuple[int, int]]:

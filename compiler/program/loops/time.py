@@ -95,13 +95,14 @@ class ProgramTime:
         lengths = np.diff(np.maximum.accumulate(self.group_ends[:-1]), prepend=0)
         return dict(zip(self.program.group_names, lengths.tolist(), strict=True))
 
-    def parts(self) -> dict[str, ProgramTime]:
-        """Each group of the plan by itself, on an otherwise idle chip: what its price estimates."""
+    def parts(self) -> Iterator[tuple[str, ProgramTime]]:
+        """Each group of the plan by itself, on an otherwise idle chip: what its price estimates.
+
+        One after another: each has arrays over all statements, which together go with groups times statements.
+        """
         groups = self.program.group_numbers
-        return {
-            name: time_under(self.program, self.demands, chosen=groups == number)
-            for number, name in enumerate(self.program.group_names)
-        }
+        for number, name in enumerate(self.program.group_names):
+            yield name, time_under(self.program, self.demands, chosen=groups == number)
 
     def moved(self) -> Moved:
         """Bytes by memory and direction, and bytes times links crossed."""

@@ -14,12 +14,13 @@ Numbers = tuple[int, ...]
 
 
 class Bound(NamedTuple):
-    """What a call's binding has at all tiles: operand, place, lengths and byte strides of its box."""
+    """What a call's binding has at all tiles: operand, place, lengths and byte strides of its box, element size."""
 
     operand: int
     place: int
     lengths: Numbers
     strides: Numbers
+    element_bytes: int
 
 
 # Keys are asked for with every command, and are large: whoever makes them makes equal ones once, so that one is equal
@@ -90,9 +91,8 @@ def touches_of(key: Copy | Call) -> Iterator[Touch]:
             yield Touch(place, True, 1, (*counts, run), (*jumps, 1))
         return
     number = len(key.lengths)
-    for operand, place, sides, strides in key.bound:
+    for operand, place, sides, strides, element in key.bound:
         times = key.scale if operand == OUTPUT else 1
-        element = min((stride for stride in strides if stride > 0), default=1)
         dims = (*sides, element * times), (*(stride * times for stride in strides), 1)
         yield Touch(place, operand == OUTPUT, number, *dims)
         number += 1 + len(sides)

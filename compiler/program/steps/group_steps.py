@@ -11,9 +11,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.address.table import ENTRY_BYTES
 from compiler.program.context import Context
 from compiler.program.group import GroupLowering
 from compiler.program.iteration import At, Loop, Step
+from compiler.program.program import ADDRESSES, OUTPUT
 from compiler.program.steps.action import Action, Inner, Numbers, Space
 from compiler.program.steps.axis_runs import Columns, Run, runs_of
 from compiler.program.steps.recorder import Recorder
@@ -381,9 +383,16 @@ def recorder_of(context: Context) -> Recorder:
     """A recorder that stands where a context's emitter stands."""
 
     @cache
+    def element(table: int, operand: int) -> int:
+        if operand <= ADDRESSES:
+            return ENTRY_BYTES
+        op = context.graph.ops[context.tables[table].op]
+        name = op.output if operand == OUTPUT else op.inputs[operand]
+        return element_bytes(context.graph.tensors[name].stored_dtype)
+
+    @cache
     def sums_width(table: int) -> int:
-        output = context.graph.tensors[context.graph.ops[context.tables[table].op].output].dtype
-        return max(1, element_bytes("float32") // element_bytes(output))
+        return element_bytes(context.accumulator(context.tables[table].op)) // element(table, OUTPUT)
 
     @cache
     def entry(table: int, number: int) -> tuple[Numbers, Numbers, Numbers, int]:
@@ -392,6 +401,6 @@ def recorder_of(context: Context) -> Recorder:
         begins, ends = rest[2:]
         return starts[: its.rank], sides[: its.rank], tuple(rest), 1 if begins and ends else sums_width(table)
 
-    recorder = Recorder(context.machine, entry)
+    recorder = Recorder(context.machine, entry, element)
     context.emitter = recorder  # type: ignore[assignment]
     return recorder

@@ -16,6 +16,8 @@ from compiler.program.steps.action import Action, Bound, Call, Copy, Numbers
 # Of a table and an entry of it: where its box starts, how long that is, the rest of the entry, and how many times as
 # large as the result's elements those are that are written: of sums that do not end.
 EntryOf = Callable[[int, int], tuple[Numbers, Numbers, Numbers, int]]
+# Of a table and an operand of it: bytes of an element.
+ElementOf = Callable[[int, int], int]
 # What Action(...) comes to, in a third of the time.
 _action: Final = tuple.__new__
 
@@ -29,6 +31,7 @@ class Recorder:
 
     machine: Machine
     entry: EntryOf
+    element: ElementOf
     step: int = 0
     actions: list[Action] = field(default_factory=list)
     # transfers by all that their addresses do not matter for: key, and where they begin on either side
@@ -98,6 +101,7 @@ class Recorder:
         key = self._calls.get(kind)
         if key is None:
             its = zip(*(iter(bound),) * 4, strict=True)
-            key = Call(int(opcode), queue, self.step, table, sides, rest, scale, tuple(Bound(*found) for found in its))
+            held = tuple(Bound(*found, self.element(table, found[0])) for found in its)
+            key = Call(int(opcode), queue, self.step, table, sides, rest, scale, held)
             self._calls[kind] = key
         self.actions.append(_action(Action, (key, tuple(numbers))))

@@ -117,7 +117,7 @@ def _calls(keys: Sequence[Copy | Call]) -> tuple[Rows, Rows, list[Rows]]:
             places.append(none)
             continue
         calls.append((key.table, 0, len(bindings), len(key.bound)))
-        for operand, place, lengths, strides in key.bound:
+        for operand, place, lengths, strides, _ in key.bound:
             rest = (0,) * (MAX_AXES - len(lengths))
             bindings.append((operand, place, 0, (0,) * MAX_AXES, (*lengths, *rest), (*strides, *rest)))
         ranks = tuple([len(bound.lengths) for bound in key.bound])

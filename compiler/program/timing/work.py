@@ -11,7 +11,7 @@ from math import ceil, prod
 
 from compiler.cost.array import CoreUse, ElementSizes, core_use, work_on_box
 from compiler.cost.levels import NO_BYTES, LevelBytes
-from compiler.ops import OP_KINDS
+from compiler.ops import ALL_KINDS
 from compiler.ops.base import Call
 from compiler.ops.contraction import Product
 from compiler.ops.op_facts import OpFacts, call_facts
@@ -83,7 +83,7 @@ class _TableWork:
 
     @classmethod
     def build(cls, unit: Unit, table: ParameterTable, profile: Profile) -> _TableWork:
-        kind, call = OP_KINDS[unit.kind], call_of_unit(unit, table, unit.kind)
+        kind, call = ALL_KINDS[unit.kind], call_of_unit(unit, table, unit.kind)
         constants = tuple(operand is not None and operand.constant for operand in unit.operands)
         facts = call_facts(kind, call, constants)
         axes = kind.summed(call) if isinstance(kind, Product) else None
@@ -120,7 +120,7 @@ class _TableWork:
         )
 
     def _sums(self, elements: int, *, is_first: bool, is_last: bool) -> LevelBytes:
-        size = self.profile.partial_sum_bytes
+        size = self.profile.waiting_sum_bytes
         return LevelBytes(
             read=0 if is_first else elements * size,
             written=0 if is_last else elements * (size - self.sizes.output),

@@ -50,6 +50,15 @@ def test_a_table_takes_four_bytes_for_each_position_and_each_tap() -> None:
     assert one_channel.size_bytes == 4 * (4 * 56 + 3), "the taps of a row are neighbours"
 
 
+@pytest.mark.parametrize("steps", [2**31, 2**63 - 1])
+def test_a_window_beyond_32_bits_has_no_table(steps: int) -> None:
+    """ADDR-4: in the smallest buffer its last tap, or its last position, is out of reach."""
+    assert largest_table_bytes(window((3, 3), dilations=(1, steps)), (1, 8, 4, 4)) == 0
+    assert largest_table_bytes(window((3, 3), strides=(steps, 1)), (1, 8, 4, 4)) == 0
+    assert largest_table_bytes(window((3, 1), (1, steps), (1, steps)), (1, 8, 4, 1)) == 4 * (4 + 3), "never taken"
+    assert largest_table_bytes(window((1, 3), dilations=(1, 2**30 - 2)), (1, 8, 1, 4)) == 4 * (4 + 3), "just in reach"
+
+
 def test_a_table_of_other_strides_or_another_window_does_not_fit() -> None:
     found, lengths = window((3, 3), (2, 2), (1, 2)), (1, 8, 20, 20)
     table = UnitTable.of(table_of(found, (1, 1, 4, 5), lengths))

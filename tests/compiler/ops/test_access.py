@@ -145,3 +145,14 @@ def test_old_broadcasting_along_an_axis_reads_inside_its_box(data: st.DataObject
     part = shape[axis : data.draw(st.integers(axis + 1, len(shape)))]
     kind = data.draw(st.sampled_from(["Add", "Mul", "Pow"]))
     check(use(kind, shape, part, broadcast=1, axis=axis), tight=True, opset=6)
+
+
+def test_inputs_of_one_shape_have_one_access() -> None:
+    """Of 300 sums of all values before them the accesses took 50 MiB."""
+    model = Model()
+    wide, long = (model.input(shape) for shape in ([2, 3], [1, 3]))
+    model.node("Sum", [wide, long, wide, wide, long], name="sum")
+    _, call, inferred, _ = prepared(model)
+    first, second, *others = OP_KINDS[inferred.kind].access(resolved(call, inferred))
+    assert first != second
+    assert [maps is first or maps is second for maps in others] == [True] * 3

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.ops import OP_KINDS, describe_kinds
 from compiler.ops.base import NATIVE_DTYPES, Call, Refusal
+from compiler.ops.quantise import QUANTISED
 from tests.compiler.ops.calls import Values, call_of_node
 from tests.models import Model
 
@@ -109,13 +110,15 @@ LIMITS: dict[str, tuple[str, str, Build, Build, int, object]] = {
         13,
         "float64",
     ),
-    "16-bit quantisation": (
+    "quantisation to floats of 8 bits": (
         "QuantizeLinear",
         "the result is",
         quantise("QuantizeLinear", TensorProto.FLOAT, np.int8(0)),
-        lambda m: m.node("QuantizeLinear", [m.input([4]), m.constant(np.float32(1))], output_dtype=TensorProto.INT16),
+        lambda m: m.node(
+            "QuantizeLinear", [m.input([4]), m.constant(np.float32(1))], output_dtype=TensorProto.FLOAT8E4M3FN
+        ),
         23,
-        "type code 5",
+        "type code 17",
     ),
     "blocked quantisation": (
         "QuantizeLinear",
@@ -287,7 +290,7 @@ def test_kinds_describe_themselves_with_the_texts_that_refuse() -> None:
     assert rows["Tile"].constant_inputs == ("repeats (input 1)", "axis (input 2)")
     assert rows["Where"].constraints == ("input 0 is of bool",)
     for row in rows.values():
-        assert set(row.dtypes) <= set(NATIVE_DTYPES)
+        assert set(row.dtypes) <= {*NATIVE_DTYPES, *QUANTISED}
         assert set(row.constraints) >= {limit.text for limit in OP_KINDS[row.op_type].constraints}
 
 

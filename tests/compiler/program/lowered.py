@@ -13,13 +13,14 @@ from onnx import TensorProto
 
 from compiler.cost.model import price
 from compiler.frontend.constant_values import materialise
+from compiler.frontend.dequantised import stored_constant
 from compiler.frontend.source import ModelSource
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
-from compiler.program.decode import Decoders, stored_constant
+from compiler.program.decode import Decoders
 from compiler.program.loops.proof import ProvedProgram, prove
 from compiler.program.lower import handed_out
 from compiler.program.program import Level, Opcode, Program, Role

@@ -25,7 +25,7 @@ def test_a_runtime_without_memory_is_one_that_could_not_run_the_model(monkeypatc
     def exhausted(*_: object) -> None:
         raise MemoryError("Unable to allocate 4.00 TiB")
 
-    monkeypatch.setattr(runtimes, "_with_data", exhausted)
+    monkeypatch.setattr(runtimes, "with_data", exhausted)
     model = Model()
     model.output(model.relu(model.input([1], "x")))
     found = run_model(model.proto(), {}, runtimes=("onnx.reference",))

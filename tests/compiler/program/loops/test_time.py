@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -39,7 +40,7 @@ _SOME: Final = range(10)
 
 def ticks_alone(time: ProgramTime) -> dict[str, int]:
     """By group the ticks that it takes by itself."""
-    return {name: part.ticks for name, part in time.parts().items()}
+    return {name: part.ticks for name, part in time.parts()}
 
 
 @cache
@@ -108,6 +109,18 @@ def nests(seeds: range, queues: int) -> Iterator[tuple[list[Program], Profile]]:
     its = [case for case in all_random(seeds) if len(case[0].queues) == queues]
     for first in range(0, len(its) - 2, 3):
         yield [program for program, _ in its[first : first + 3]], its[first][1]
+
+
+def test_groups_by_themselves_are_timed_one_after_another() -> None:
+    """Together they took memory with groups times statements: 1.6 GiB for 2,000 nodes."""
+    programs, profile = next(nests(_SOME, len(next(all_random(_SOME))[0].queues)))
+    time = time_of(appended(programs, 0, 0), profile)
+    alive: list[weakref.ref[Ints]] = []
+    for _, part in time.parts():
+        assert [its for its in alive if its() is not None] == []
+        alive.append(weakref.ref(part.instances))
+        del part
+    assert len(alive) == len(time.program.group_names) > 1
 
 
 @pytest.mark.parametrize("waits", [0, 1, 8])

@@ -1,0 +1,50 @@
+"""Operators that ONNX Runtime adds to the standard, and constants of 4 bits, as far as the accelerator has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import onnx
+
+from compiler.errors import ModelError
+from compiler.frontend.constant_values import FOUR_BITS, in_eight_bits
+from compiler.frontend.decompose.contributed_quantised import contributed_nodes
+from compiler.frontend.decompose.node_builder import Fresh
+from compiler.frontend.read import plain_domain
+from compiler.frontend.tensor_table import ValueTable
+from compiler.ir.graph import Tensor
+from compiler.ops import CONTRIBUTED_DOMAIN, CONTRIBUTED_KINDS
+from compiler.ops.base import Call, Inferred
+
+
+def contributed(
+    node: onnx.NodeProto, name: str, table: ValueTable, fresh: Fresh, opset: int
+) -> tuple[Inferred, Call] | list[onnx.NodeProto] | None:
+    """The op of such a node with its call, or the nodes that replace it; None if it is the host's.
+
+    The host also says what is wrong with a node. `opset`: the operator set of the standard.
+    """
+    if plain_domain(node.domain) != CONTRIBUTED_DOMAIN or any(node.output[1:]):
+        return None
+    kind = CONTRIBUTED_KINDS.get(node.op_type)
+    try:
+        call = table.call(node, name, opset)
+        if kind is None:
+            return contributed_nodes(node, call, fresh, opset)
+        return None if kind.unsupported(call) is not None else (kind.infer(call), call)
+    except ModelError:
+        return None
+
+
+def dequantised_in_eight_bits(call: Call, fresh: Fresh) -> Call:
+    """A DequantizeLinear of constants of 4 bits as one of 8 bits, which has the same values; `fresh` names these."""
+    if call.op_type != "DequantizeLinear":
+        return call
+    return replace(call, inputs=tuple(_in_eight_bits(tensor, fresh) for tensor in call.inputs))
+
+
+def _in_eight_bits(tensor: Tensor | None, fresh: Fresh) -> Tensor | None:
+    if tensor is None or tensor.constant is None or tensor.dtype not in FOUR_BITS:
+        return tensor
+    constant = in_eight_bits(tensor.constant)
+    return replace(tensor, name=fresh(tensor.name), dtype=constant.dtype, constant=constant)

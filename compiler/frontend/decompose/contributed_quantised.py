@@ -1,0 +1,165 @@
+"""Quantised operators that ONNX Runtime adds to the standard, as conversions, the op, and conversions (IMPORT-9).
+
+Its quantiser writes them in the form of operators (QOperator): QLinearAdd and its like beside QLinearConv. The pass
+that runs networks in integers takes the conversions up again. Operand lists are those of the operators' documentation
+in the domain com.microsoft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import onnx
+
+from compiler.frontend.decompose.node_builder import Fresh, NodeList
+from compiler.ir.graph import Tensor
+from compiler.ops.base import Call
+
+# The first operator set of the standard with conversions, and the first with scales along an axis.
+_CONVERSIONS: Final = 10
+_ALONG_AXES: Final = 13
+_AXES: Final = 2
+_Writer = Callable[[onnx.NodeProto, Call, NodeList], bool]
+
+
+def contributed_nodes(node: onnx.NodeProto, call: Call, fresh: Fresh, opset: int) -> list[onnx.NodeProto] | None:
+    """The nodes that replace a node of the domain com.microsoft; None if it stays. `opset`: of the standard."""
+    write = _WRITERS.get(node.op_type)
+    if write is None or opset < _CONVERSIONS or any(node.output[1:]):
+        return None
+    nodes = NodeList(call=call, fresh=fresh)
+    along = any(tensor.elements > 1 for tensor in _parameters(call))
+    if (along and opset < _ALONG_AXES) or not write(node, call, nodes):
+        return None
+    return nodes.nodes
+
+
+def _parameters(call: Call) -> list[Tensor]:
+    """Operands that may be scales or zero points: constants of one axis at most."""
+    return [t for t in call.inputs if t is not None and t.constant is not None and len(t.shape) < _AXES]
+
+
+def _input(node: onnx.NodeProto, index: int) -> str:
+    return node.input[index] if len(node.input) > index else ""
+
+
+def _floats(node: onnx.NodeProto, nodes: NodeList, data: int, *, axis: int | None = None) -> str:
+    """The operand at `data` as floats, by the scale and the zero point behind it."""
+    given = [name for name in (_input(node, data + index) for index in range(3)) if name]
+    attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
+    return nodes.add("DequantizeLinear", *given, **attributes)
+
+
+def _integers(node: onnx.NodeProto, nodes: NodeList, floats: str, scale: int) -> bool:
+    """Ends with the integers of the scale at `scale` and the zero point behind it."""
+    given = [floats, *(name for name in (_input(node, scale), _input(node, scale + 1)) if name)]
+    nodes.add("QuantizeLinear", *given, out=node.output[0])
+    return True
+
+
+def _of_one(op_type: str, *attributes: str) -> _Writer:
+    """An op of one operand: data, its scale and zero point, scale and zero point of the result."""
+
+    def write(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+        if call.integer("channels_last", 0):
+            return False
+        made = nodes.add(op_type, _floats(node, nodes, 0))
+        nodes.nodes[-1].attribute.extend(item for item in node.attribute if item.name in attributes)
+        return _integers(node, nodes, made, 3)
+
+    return write
+
+
+def _of_two(op_type: str) -> _Writer:
+    """An op of two operands, each with scale and zero point."""
+
+    def write(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+        del call
+        made = nodes.add(op_type, _floats(node, nodes, 0), _floats(node, nodes, 3))
+        return _integers(node, nodes, made, 6)
+
+    return write
+
+
+def _concat(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """QLinearConcat: scale and zero point of the result, then three operands for each input."""
+    del call
+    parts = [_floats(node, nodes, first) for first in range(2, len(node.input), 3)]
+    made = nodes.add("Concat", *parts)
+    nodes.nodes[-1].attribute.extend(item for item in node.attribute if item.name == "axis")
+    return _integers(node, nodes, made, 0)
+
+
+def _gemm(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """QGemm: A, B and an int32 C in units of their scales' product; without a result's scale it gives floats."""
+    if call.number("alpha", 1.0) != 1.0:
+        return False
+    transposed = call.integer("transB", 0) != 0
+    by_column = call.has(4) and call.tensor(4).elements > 1
+    a = _floats(node, nodes, 0)
+    b = _floats(node, nodes, 3, axis=(0 if transposed else 1) if by_column else None)
+    inputs = [a, b]
+    if _input(node, 6):
+        units = nodes.add("Mul", node.input[1], node.input[4])
+        axis: dict[str, Any] = {"axis": len(call.tensor(6).shape) - 1} if by_column else {}
+        inputs.append(nodes.add("DequantizeLinear", node.input[6], units, **axis))
+    is_float = not _input(node, 7)
+    made = nodes.add("Gemm", *inputs, out=node.output[0] if is_float else None)
+    nodes.nodes[-1].attribute.extend(item for item in node.attribute if item.name in ("transA", "transB"))
+    return is_float or _integers(node, nodes, made, 7)
+
+
+def _scaled(nodes: NodeList, sums: str, scales: tuple[str, str], bias: str, out: str) -> bool:
+    """Sums of a MatMulInteger as floats: times both scales, plus a bias if there is one."""
+    units = nodes.add("Mul", *scales)
+    made = nodes.add("Mul", nodes.cast(sums, "float32"), units, out=None if bias else out)
+    if bias:
+        nodes.add("Add", made, bias, out=out)
+    return True
+
+
+def _product(nodes: NodeList, a: str, b: str, zeros: tuple[str, str]) -> str:
+    """A MatMulInteger; trailing zero points may be left out."""
+    given = [a, b, *zeros]
+    while not given[-1]:
+        given.pop()
+    return nodes.add("MatMulInteger", *given)
+
+
+def _integers_to_floats(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """MatMulIntegerToFloat: A, B, their scales, their zero points, a bias."""
+    if call.tensor(2).dtype != "float32" or call.tensor(2).elements > 1:
+        return False
+    sums = _product(nodes, node.input[0], node.input[1], (_input(node, 4), _input(node, 5)))
+    return _scaled(nodes, sums, (node.input[2], node.input[3]), _input(node, 6), node.output[0])
+
+
+def _dynamic_product(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """DynamicQuantizeMatMul: A is quantised at run time; B, its scale, its zero point, a bias."""
+    del call
+    scale, zero = nodes.fresh(f"{nodes.stem}/scale"), nodes.fresh(f"{nodes.stem}/zero")
+    data = nodes.add("DynamicQuantizeLinear", node.input[0])
+    nodes.nodes[-1].output.extend([scale, zero])
+    sums = _product(nodes, data, node.input[1], (zero, _input(node, 3)))
+    return _scaled(nodes, sums, (scale, node.input[2]), _input(node, 4), node.output[0])
+
+
+_POOL: Final = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+_WRITERS: Final[Mapping[str, _Writer]] = MappingProxyType(
+    {
+        "QLinearAdd": _of_two("Add"),
+        "QLinearMul": _of_two("Mul"),
+        "QLinearSigmoid": _of_one("Sigmoid"),
+        "QLinearLeakyRelu": _of_one("LeakyRelu", "alpha"),
+        "QLinearSoftmax": _of_one("Softmax", "axis"),
+        "QLinearGlobalAveragePool": _of_one("GlobalAveragePool"),
+        "QLinearAveragePool": _of_one("AveragePool", *_POOL),
+        "QLinearConcat": _concat,
+        "QGemm": _gemm,
+        "MatMulIntegerToFloat": _integers_to_floats,
+        "DynamicQuantizeMatMul": _dynamic_product,
+    }
+)
+CONTRIBUTED_FORMS: Final = tuple(_WRITERS)

@@ -1,0 +1,128 @@
+"""Products by weights of 4 bits, two of them in a byte (IMPORT-9)."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import prod
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from compiler.errors import InternalError
+from compiler.ir.box import WHOLE, AxisMap, same, window
+from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, MatrixShape, OpClass, OpKind, Work
+from compiler.ops.compute_types import narrowed, summable, widened
+from compiler.ops.contraction import by_input
+from compiler.ops.matmul import matmul_axes
+from compiler.units import ceil_div
+
+_BITS: Final = 4
+# The zero point of weights that have none: the middle of their 16 values.
+_MIDDLE: Final = 8
+
+
+class MatMulNBits(OpKind):
+    """Data [..., M, K] times a weight [N, K] of 4 bits: [..., M, N]; the operator of that name of com.microsoft.
+
+    The weight lies as [N, blocks of K, bytes], the lower half of a byte first; scales [N, blocks], of the data's type;
+    zero points, if given, [N, bytes], two blocks in a byte. Blocks have `block_size` positions of K; what the last one
+    has beyond K counts nothing. Weights are read packed and become floats on their way into the array.
+    """
+
+    op_class = OpClass.MAIN
+    is_local = True
+    dtypes = FLOATS
+    input_dtypes = MappingProxyType({1: ("uint8",), 3: ("uint8",)})
+    constraints = (
+        Constraint("weights have 4 bits", lambda call: _other_than_four(call.integer("bits", _BITS))),
+        Constraint("no order of the inner axis is given (input 4)", lambda call: "given" if call.has(4) else None),
+        Constraint(
+            "weights are as the operator says (weight_prepacked is 0)",
+            lambda call: call.integer("weight_prepacked", 0) or None,
+        ),
+        Constraint("no bias is given (input 5)", lambda call: "given" if call.has(5) else None),
+    )
+
+    def infer(self, call: Call) -> Inferred:
+        data, weight, scales = call.tensor(0), call.tensor(1), call.tensor(2)
+        inner, columns, block = (call.integer(name, 0) for name in ("K", "N", "block_size"))
+        if min(inner, columns, block) < 1 or block % 2:
+            call.fail("K, N and an even block_size are needed", actual=(inner, columns, block))
+        blocks = ceil_div(inner, block)
+        if not data.shape or data.shape[-1] != inner:
+            call.fail("the data's last axis differs from K", actual=data.shape, limit=inner)
+        if weight.shape != (columns, blocks, block // 2):
+            call.fail(
+                "the weight differs from N, K and block_size", actual=weight.shape, limit=(columns, blocks, block // 2)
+            )
+        self._check(call, 2, columns, blocks)
+        if call.has(3):
+            self._check(call, 3, columns, ceil_div(blocks, 2))
+        if scales.dtype != data.dtype:
+            call.fail("scales and data have different element types", actual=scales.dtype, limit=data.dtype)
+        shape = (*data.shape[:-1], columns)
+        return Inferred(
+            shape=shape,
+            dtype=data.dtype,
+            axes=matmul_axes(len(shape)),
+            kind=self.kind,
+            inputs=(0, 1, 2, 3) if call.has(3) else (0, 1, 2),
+            attributes={"K": inner, "N": columns, "block_size": block},
+        )
+
+    @staticmethod
+    def _check(call: Call, index: int, columns: int, each: int) -> None:
+        if call.tensor(index).shape not in ((columns * each,), (columns, each)):
+            call.fail(
+                f"input {index} differs from N and its blocks", actual=call.tensor(index).shape, limit=(columns, each)
+            )
+
+    def access(self, call: Call) -> Access:
+        last = len(call.result.shape) - 1
+        data = (*(same(axis) for axis in range(last)), WHOLE)
+        maps: list[tuple[AxisMap, ...]] = [data, (same(last), WHOLE, WHOLE)]
+        for index in (2, 3):
+            if call.has(index):
+                shape = call.tensor(index).shape
+                each = prod(shape) // call.result.shape[last]
+                row = window(last, kernel=each, stride=each, dilation=1, pad=0)
+                maps.append((same(last), WHOLE) if len(shape) > 1 else (row,))
+        return tuple(maps)
+
+    def work(self, call: Call) -> Work:
+        return Work(macs=Fraction(call.integer("K", 1)))
+
+    def matrix(self, call: Call) -> MatrixShape:
+        inner = call.integer("K", 1)
+        return MatrixShape(groups=1, out_channels=call.tensor(1).shape[0], in_channels=inner, taps=1)
+
+    def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
+        data, packed, scales, zeros = (*by_input(call, arrays), None)[:4]
+        if data is None or packed is None or scales is None:
+            raise InternalError("data, weight and scales are needed", node=call.node)
+        columns, blocks = packed.shape[:2]
+        numbers = unpacked(packed).astype(np.int32)
+        zero = np.full((columns, blocks), _MIDDLE, np.int32)
+        if zeros is not None:
+            zero = unpacked(zeros.reshape(columns, -1))[:, :blocks].astype(np.int32)
+        units = widened(scales).reshape(columns, blocks, 1)
+        weight = ((numbers - zero[:, :, None]).astype(units.dtype) * units).reshape(columns, -1)
+        factors = summable(narrowed(weight[:, : call.integer("K", 1)], call.tensor(0).dtype))
+        return narrowed(np.matmul(summable(data), factors.T), call.result.dtype)
+
+
+def _other_than_four(bits: int) -> int | None:
+    return None if bits == _BITS else bits
+
+
+def unpacked(data: Array) -> Array:
+    """Bytes as numbers of 4 bits without sign, twice as many along the last axis, the lower half first."""
+    halves = np.stack([data & 15, data >> 4], axis=-1)  # type: ignore[operator]
+    return np.asarray(halves.reshape(*data.shape[:-1], -1))
+
+
+def packed(numbers: Array) -> Array:
+    """The opposite, of an even number along the last axis."""
+    whole = numbers.astype(np.uint8)
+    return np.asarray(whole[..., 0::2] | (whole[..., 1::2] << 4))

@@ -1,0 +1,66 @@
+"""Quantised models in the forms of many tools: compiled, they multiply in int8 and have the reference's values."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Final
+
+import numpy as np
+import onnx
+import pytest
+
+from compiler.compile import compile_model
+from compiler.errors import ModelError
+from compiler.options import parse_options
+from compiler.profile import builtin_profile
+from compiler.simulator.run import run_executable
+from tests.quantised.forms import FORMS, form
+from tests.quantised.reference import run
+
+_CHIPS: Final = ("edge4", "polar4x4", "metaproto-df")
+# Forms of which some product stays float, and what keeps it so.
+_FLOAT: Final = {
+    "padded_data": "a Pad of floats stands between the conversion and the product",
+    "concatenated_data": "a Concat of floats stands between the conversions and the product",
+    "zero_points_by_channel": "the weights have a zero point per channel",
+    "wide_activations": "the data are int16",
+    "resized_data": "a Resize of floats stands between the conversion and the product",
+    "constant_data": "the first factor is a constant",
+}
+
+# Forms of which conversions are the host's already.
+_HOST: Final = {"wide_activations"}
+
+
+@pytest.mark.matrix(first=24, rest=48)
+@pytest.mark.parametrize(("name", "chip"), list(product(sorted(FORMS), _CHIPS)))
+def test_a_form_has_the_values_of_the_reference(name: str, chip: str) -> None:
+    net = form(name)
+    model = net.model()
+    onnx.checker.check_model(model)
+    compilation = compile_model(model.SerializeToString(), builtin_profile(chip), parse_options({"fusion": "rules"}))
+    assert [output for output in compilation.report.values.outputs if not output.holds] == []
+    is_float = name in _FLOAT
+    has_floats = "float32" in builtin_profile(chip).matrix.arrays
+    macs = set(compilation.plan.arithmetic.macs)
+    assert ("float32" in macs) == (is_float and has_floats), macs
+    assert is_float or macs == {"int8"}
+    assert compilation.executable is not None
+    found = run_executable(compilation.executable, net.inputs)
+    for output, expected in run(model, net.inputs).items():
+        assert (found[output].dtype, found[output].shape) == (expected.dtype, expected.shape)
+        if expected.dtype.kind in "iu":
+            np.testing.assert_array_equal(found[output], expected)
+            assert expected.size == 1 or len(np.unique(expected)) > 2, "a result that no error changes"
+        else:
+            size = max(1, float(np.abs(expected).max()))
+            np.testing.assert_allclose(found[output], expected, rtol=0, atol=1e-5 * size)
+
+
+@pytest.mark.parametrize("name", sorted(set(_FLOAT) - _HOST))
+def test_float_products_are_an_error_of_strict_on_a_chip_of_integers(name: str) -> None:
+    """IMPORT-7: the error names the element type and what the chip has."""
+    with pytest.raises(ModelError, match=r"no matrix array for element type float32 \(it has int8\)"):
+        compile_model(
+            form(name).model().SerializeToString(), builtin_profile("polar4x4"), parse_options({"strict": True})
+        )
