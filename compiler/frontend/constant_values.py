@@ -20,7 +20,7 @@ from compiler.ir.constant import Constant, Derived, Literal, Opaque, Splat, Stor
 from compiler.ir.graph import Attribute
 from compiler.ops.base import Array
 from compiler.ops.constants import by_definition
-from compiler.ops.packed import packed, unpacked
+from compiler.ops.packed import HALF_OF_FOUR_BITS, packed, unpacked
 from compiler.units import ceil_div, element_bytes, numpy_dtype
 
 # A constant computed from others is built whole in memory when the executable is written.
@@ -46,9 +46,8 @@ _TYPES: Final[Mapping[int, str]] = MappingProxyType(
         )
     }
 )
-# Element types of which two numbers lie in a byte; where one has a sign, it is the upper half of its values.
+# Element types with two numbers in a byte.
 FOUR_BITS: Final = ("int4", "uint4")
-SIGN_OF_FOUR: Final = 8
 # Functions of constants: packed numbers as single ones, and a matrix packed by columns.
 UNPACK: Final = "unpack"
 PACK: Final = "pack"
@@ -282,7 +281,7 @@ def _of_bytes(stored: Constant, shape: tuple[int, ...], dtype: str) -> Constant:
 
 
 def in_eight_bits(constant: Constant) -> Constant:
-    """A constant of 4 bits as one of 8, of which it is known that it was packed; any other as it is."""
+    """A 4-bit constant as an 8-bit one for which `is_packed` holds; any other constant unchanged."""
     if constant.dtype not in FOUR_BITS:
         return constant
     if isinstance(constant.data, Opaque):
@@ -386,7 +385,11 @@ def _scattered(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Arra
 def _unpacked(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Array:
     """Numbers of 4 bits, two in a byte, as many as `elements`."""
     numbers = unpacked(inputs[0])[: attributes["elements"]].astype(np.int8)
-    return np.where(numbers < SIGN_OF_FOUR, numbers, numbers - 2 * SIGN_OF_FOUR) if attributes["signed"] else numbers
+    return (
+        np.where(numbers < HALF_OF_FOUR_BITS, numbers, numbers - 2 * HALF_OF_FOUR_BITS)
+        if attributes["signed"]
+        else numbers
+    )
 
 
 def _packed(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Array:

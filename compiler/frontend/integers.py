@@ -83,8 +83,8 @@ class _Integers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Behind:
-    """What follows an op up to its integers: the ops, the tensor, scale, zero point and limits."""
+class _Epilogue:
+    """The ops behind an op up to its QuantizeLinear, and what they make of its result: integers within limits."""
 
     ops: tuple[int, ...]
     output: str
@@ -201,7 +201,7 @@ class _Rewriting:
             by=op,
         )
 
-    def _behind(self, name: str) -> _Behind | None:
+    def _epilogue(self, name: str) -> _Epilogue | None:
         """The QuantizeLinear that alone reads a tensor, directly or through limits; None if there is none."""
         limits: list[int] = []
         while (reader := self.lookup.sole_reader(name)) is not None:
@@ -227,7 +227,7 @@ class _Rewriting:
             found.append(float(value))
         return found[0], found[1]
 
-    def _quantised_by(self, reader: int, limits: list[int]) -> _Behind | None:
+    def _quantised_by(self, reader: int, limits: list[int]) -> _Epilogue | None:
         op = self.graph.ops[reader]
         result = self.tensors[op.output]
         scale = self.lookup.scalar(op.inputs[1])
@@ -243,7 +243,7 @@ class _Rewriting:
             first, last = quantised(ends, units, origin, result.dtype).tolist()
             # as limits follow one another, a later one may move all that an earlier one let pass
             least, most = min(max(least, first), last), min(max(most, first), last)
-        return _Behind(
+        return _Epilogue(
             ops=(*limits, reader),
             output=op.output,
             dtype=result.dtype,
@@ -270,7 +270,7 @@ class _Rewriting:
         depth, bias = _depth(op, call), self._bias(op, data, weight)
         if depth * data.largest * weight.largest + self._largest(bias) > _WIDEST:
             return False
-        behind = self._behind(op.output)
+        epilogue = self._epilogue(op.output)
         inputs = [data.name, weight.name, bias, "", data.zero_name]
         if weight.scales.size > 1:
             inputs[3] = self._constant(f"{op.output}/scales", literal(weight.scales.reshape(-1), "float32"))
@@ -278,8 +278,8 @@ class _Rewriting:
             "input_scales": (data.scale, float(weight.scales.reshape(-1)[0]) if weight.scales.size == 1 else 0.0),
             "input_zeros": (data.zero, weight.zero),
         }
-        made = self._result(op, data.floats, behind, own)
-        if behind is None and not inputs[2] and data.scale == 1 and weight.scales.size == 1:
+        made = self._result(op, data.floats, epilogue, own)
+        if epilogue is None and not inputs[2] and data.scale == 1 and weight.scales.size == 1:
             made = self._sums(op, made, data, depth)
         while not inputs[-1]:
             inputs.pop()
@@ -379,14 +379,14 @@ class _Rewriting:
         data, kind = self.integers.get(op.inputs[0]), OP_KINDS[op.kind]
         if data is None or data.dtype not in kind.input_dtypes.get(0, kind.dtypes):
             return False
-        behind = self._behind(op.output)
+        epilogue = self._epilogue(op.output)
         output = self.tensors[op.output]
         if (
-            behind is not None
-            and (behind.dtype, behind.scale, behind.zero, "") == data.meaning
-            and len(behind.ops) == 1
+            epilogue is not None
+            and (epilogue.dtype, epilogue.scale, epilogue.zero, "") == data.meaning
+            and len(epilogue.ops) == 1
         ):
-            made = replace(op, output=behind.output, origin=op.origin + self._origin(behind.ops))
+            made = replace(op, output=epilogue.output, origin=op.origin + self._origin(epilogue.ops))
             self._take(index, made, [data.name, *op.inputs[1:]], [data.by])
             return True
         name = self._free(f"{op.output}/integers")
@@ -402,49 +402,49 @@ class _Rewriting:
         """Puts the quantised form of an op in its place, if there is a conversion to take up."""
         read = [self.integers.get(name) for name in op.inputs]
         read = [None if found is None or found.zero_name else found for found in read]
-        behind = self._behind(op.output)
+        epilogue = self._epilogue(op.output)
         given = [found for found in read if found is not None]
         floats = {found.floats for found in given} or {self.tensors[op.output].dtype}
-        if (not given and behind is None) or len(floats) != 1 or floats.isdisjoint(FLOATS):
+        if (not given and epilogue is None) or len(floats) != 1 or floats.isdisjoint(FLOATS):
             return False
-        if op.kind == "Concat" and behind is not None and self._is_plain(read, behind):
-            made = replace(op, output=behind.output, origin=op.origin + self._origin(behind.ops))
+        if op.kind == "Concat" and epilogue is not None and self._is_plain(read, epilogue):
+            made = replace(op, output=epilogue.output, origin=op.origin + self._origin(epilogue.ops))
             self._take(index, made, [found.name for found in given], [found.by for found in given])
             return True
         own: dict[str, Attribute] = {
             "input_scales": tuple(0.0 if found is None else found.scale for found in read),
             "input_zeros": tuple(0 if found is None else found.zero for found in read),
         }
-        made = self._result(op, floats.pop(), behind, own)
+        made = self._result(op, floats.pop(), epilogue, own)
         inputs = [name if found is None else found.name for name, found in zip(op.inputs, read, strict=True)]
         self._take(index, made, inputs, [found.by for found in given])
         return True
 
     @staticmethod
-    def _is_plain(read: list[_Integers | None], behind: _Behind) -> bool:
+    def _is_plain(read: list[_Integers | None], epilogue: _Epilogue) -> bool:
         """True if all inputs and the result have one meaning, and nothing limits it."""
-        wanted = (behind.dtype, behind.scale, behind.zero, "")
-        return len(behind.ops) == 1 and all(found is not None and found.meaning == wanted for found in read)
+        wanted = (epilogue.dtype, epilogue.scale, epilogue.zero, "")
+        return len(epilogue.ops) == 1 and all(found is not None and found.meaning == wanted for found in read)
 
-    def _result(self, op: Op, floats: str, behind: _Behind | None, own: dict[str, Attribute]) -> Op:
+    def _result(self, op: Op, floats: str, epilogue: _Epilogue | None, own: dict[str, Attribute]) -> Op:
         """The quantised form with what follows it; inputs are still those of the op."""
         own["floats"] = floats
-        if behind is None:
+        if epilogue is None:
             own["result_type"] = self.tensors[op.output].dtype
             own["result_scale"] = 0.0
         else:
             own |= {
-                "result_type": behind.dtype,
-                "result_scale": behind.scale,
-                "result_zero": behind.zero,
-                "least": behind.least,
-                "most": behind.most,
+                "result_type": epilogue.dtype,
+                "result_scale": epilogue.scale,
+                "result_zero": epilogue.zero,
+                "least": epilogue.least,
+                "most": epilogue.most,
             }
         attributes = {**dict(op.attributes), **own}
         made = replace(op, kind=name_of(op.kind), attributes=tuple(sorted(attributes.items())))
-        if behind is None:
+        if epilogue is None:
             return made
-        return replace(made, output=behind.output, origin=op.origin + self._origin(behind.ops))
+        return replace(made, output=epilogue.output, origin=op.origin + self._origin(epilogue.ops))
 
     def _take(self, index: int, made: Op, inputs: list[str], conversions: list[Op | None]) -> None:
         """Appends an op that has taken up others."""

@@ -7,8 +7,9 @@ from math import prod
 
 import numpy as np
 
-from compiler.frontend.constant_values import PACK, SIGN_OF_FOUR, derive, is_packed, literal
+from compiler.frontend.constant_values import PACK, derive, is_packed, literal
 from compiler.ir.constant import Constant, Derived
+from compiler.ops.packed import HALF_OF_FOUR_BITS
 from compiler.units import ceil_div, numpy_dtype
 
 
@@ -42,7 +43,7 @@ def packed_weight(weight: Constant, dtype: str) -> PackedWeight | None:
     even = inner + inner % 2
     block = min(block, even) if block else even
     blocks = ceil_div(inner, block)
-    add = SIGN_OF_FOUR if numbers.dtype == "int8" else 0
+    add = HALF_OF_FOUR_BITS if numbers.dtype == "int8" else 0
     rows = blocks * block
     shape = (columns, blocks, block // 2)
     parts = [

@@ -6,7 +6,7 @@ evaluates it by `OpKind.evaluate`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import onnx
 from onnx import helper
 
 from compiler.errors import ModelError
-from compiler.ir.graph import Graph, HostNode, Op, Tensor
+from compiler.ir.graph import Attribute, Graph, HostNode, Op, Tensor
 from compiler.ops import ALL_KINDS, call_of, definition
 from compiler.ops.base import Array, Call, default_axes
 from compiler.units import numpy_dtype
@@ -44,6 +44,23 @@ def host_node_of(graph: Graph, op: Op, reason: str) -> HostNode:
         outputs=(op.output,),
         opsets=(("", graph.opset), (DOMAIN, _VERSION)),
         macs=int(definition(op).work(call_of(graph, op)).macs * output.elements),
+    )
+
+
+def standard_node_of(graph: Graph, op: Op, attributes: Mapping[str, Attribute], reason: str) -> HostNode:
+    """The op as the ONNX operator of its kind's name, which the host runs at any extents."""
+    node = helper.make_node(op.kind, list(op.inputs), [op.output], name=op.node)
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+    return HostNode(
+        name=op.node,
+        op_type=op.kind,
+        domain="",
+        reason=reason,
+        node=node.SerializeToString(deterministic=True),
+        inputs=op.inputs,
+        outputs=(op.output,),
+        opsets=(("", graph.opset),),
+        macs=int(definition(op).work(call_of(graph, op)).macs * graph.tensors[op.output].elements),
     )
 
 

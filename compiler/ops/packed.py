@@ -18,8 +18,8 @@ from compiler.ops.matmul import matmul_axes
 from compiler.units import ceil_div
 
 _BITS: Final = 4
-# The zero point of weights that have none: the middle of their 16 values.
-_MIDDLE: Final = 8
+# Half of the 16 values: the zero point of weights that state none, and where the negative ones of int4 begin.
+HALF_OF_FOUR_BITS: Final = 2 ** (_BITS - 1)
 
 
 class MatMulNBits(OpKind):
@@ -103,7 +103,7 @@ class MatMulNBits(OpKind):
             raise InternalError("data, weight and scales are needed", node=call.node)
         columns, blocks = packed.shape[:2]
         numbers = unpacked(packed).astype(np.int32)
-        zero = np.full((columns, blocks), _MIDDLE, np.int32)
+        zero = np.full((columns, blocks), HALF_OF_FOUR_BITS, np.int32)
         if zeros is not None:
             zero = unpacked(zeros.reshape(columns, -1))[:, :blocks].astype(np.int32)
         units = widened(scales).reshape(columns, blocks, 1)

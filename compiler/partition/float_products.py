@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from onnx import helper
-
 from compiler.frontend.lowering_errors import not_strict
 from compiler.ir.graph import HOST, Graph, HostNode, Op, leave_ops_to_host
 from compiler.ops import call_of, definition
-from compiler.ops.host_form import host_node_of
+from compiler.ops.host_form import host_node_of, standard_node_of
 from compiler.profile.schema import Profile
 
 # Kinds whose attributes are those of the ONNX operator of the same name.
@@ -51,19 +49,7 @@ def _host_node(graph: Graph, op: Op, reason: str) -> HostNode:
     """A product as the ONNX node that the host runs, at any extents; of other kinds by their definition."""
     if op.kind not in _STANDARD:
         return host_node_of(graph, op, reason)
-    node = helper.make_node(op.kind, list(op.inputs), [op.output], name=op.node)
-    node.attribute.extend(helper.make_attribute(name, value) for name, value in op.attributes)
-    return HostNode(
-        name=op.node,
-        op_type=op.kind,
-        domain="",
-        reason=reason,
-        node=node.SerializeToString(deterministic=True),
-        inputs=op.inputs,
-        outputs=(op.output,),
-        opsets=(("", graph.opset),),
-        macs=int(definition(op).work(call_of(graph, op)).macs * graph.tensors[op.output].elements),
-    )
+    return standard_node_of(graph, op, dict(op.attributes), reason)
 
 
 def _multiplied_in(graph: Graph, op: Op) -> str | None:

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-from onnx import NodeProto, helper
 
 from compiler.errors import ModelError
 from compiler.frontend.lowering_errors import not_strict
@@ -17,6 +16,7 @@ from compiler.ir.constant import Constant, Literal
 from compiler.ir.graph import HOST, Graph, HostNode, Op, Tensor, leave_ops_to_host
 from compiler.ops import call_of, definition
 from compiler.ops.base import default_axes
+from compiler.ops.host_form import standard_node_of
 from compiler.profile.schema import Profile
 
 _REASON: Final = "the profile has no engine (iodma) that brings rows of a table from DRAM to a core"
@@ -92,16 +92,4 @@ def _indices(graph: Graph, op: Op) -> Tensor:
 
 def _host_node(graph: Graph, op: Op) -> HostNode:
     """The op as the ONNX node that the host runs."""
-    node: NodeProto = helper.make_node(
-        op.kind, list(op.inputs), [op.output], name=op.node, axis=dict(op.attributes).get("axis", 0)
-    )
-    return HostNode(
-        name=op.node,
-        op_type=op.kind,
-        domain="",
-        reason=_REASON,
-        node=node.SerializeToString(deterministic=True),
-        inputs=op.inputs,
-        outputs=(op.output,),
-        opsets=(("", graph.opset),),
-    )
+    return standard_node_of(graph, op, {"axis": dict(op.attributes).get("axis", 0)}, _REASON)

@@ -1,6 +1,6 @@
-"""Quantised forms of which no tile fits a core, as the conversions and the op that they stand for (IMPORT-9).
+"""Quantised ops too large for a core are written as DequantizeLinear, the float op and QuantizeLinear (IMPORT-9).
 
-Passes that take large ops apart know these. What lies between is floats again.
+The passes that split large ops work on float ops.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
 from compiler.units import element_bytes, numpy_dtype
 
-# Ops of which one position, or each constant, takes less than this part of a core's memory fit.
+# An op fits if each constant, and what one output position reads, takes less than 1/16 of the core's memory.
 _SMALL: Final = 16
+# Limits in float lie this part of a step outside, so that they round to the integer limits in 16-bit floats too.
 _SLACK: Final = 0.25
 
 
@@ -83,7 +84,6 @@ def _spelled_out(made: Made, op: Op) -> list[Op]:
     bounds = np.iinfo(numpy_dtype(output.dtype))  # type: ignore[type-var]
     if (least, most) != (bounds.min, bounds.max):
         limited = made.add(replace(output, name=f"{op.output}/limited", dtype=floats))
-        # a quarter of a step beyond: what is limited to that is rounded to the limit, also in 16 bits
         ends = (("max", (most - zero + _SLACK) * scale), ("min", (least - zero - _SLACK) * scale))
         ops.append(Op(kind="Clip", inputs=(result,), output=limited, origin=op.origin, attributes=ends))
         result = limited

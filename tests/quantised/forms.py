@@ -516,7 +516,7 @@ def conversions_of_microsoft(net: Net) -> None:
     net.result(net.q(net.node("MatMul", x, net.weight(16, 6, axis=1)), 0.1), shape=(5, 6))
 
 
-# Larger ones, of which a chip's memories hold only tiles
+# Models larger than a chip's memories, so that they are tiled
 
 
 def large_separable(net: Net) -> None:

@@ -51,7 +51,7 @@ class QuantisedGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """A kind of op that can be drawn: for values of which ranks, from which opset, how often, and what makes it."""
+    """An op the generator can draw: its input ranks, first opset, relative frequency, and the function that adds it."""
 
     name: str
     make: Callable[[Builder, Quantised], Quantised | None]

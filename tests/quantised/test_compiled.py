@@ -139,7 +139,7 @@ def _wrong(seed: int) -> bool:
 def test_an_error_in_a_kernel_is_found(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some of the first graphs has other values, none of which had before."""
+    """Each fault in a kernel changes the values of at least one of the first graphs, which are right without it."""
     found = []
     for seed in range(_MUTATED):
         assert not _wrong(seed)

@@ -18,7 +18,7 @@ from tests.quantised.forms import FORMS, form
 from tests.quantised.reference import run
 
 _CHIPS: Final = ("edge4", "polar4x4", "metaproto-df")
-# Forms of which some product stays float, and what keeps it so.
+# Forms in which a product stays in float, with the cause.
 _FLOAT: Final = {
     "padded_data": "a Pad of floats stands between the conversion and the product",
     "concatenated_data": "a Concat of floats stands between the conversions and the product",
@@ -27,9 +27,6 @@ _FLOAT: Final = {
     "resized_data": "a Resize of floats stands between the conversion and the product",
     "constant_data": "the first factor is a constant",
 }
-
-# Forms of which conversions are the host's already.
-_HOST: Final = {"wide_activations"}
 
 
 @pytest.mark.matrix(first=24, rest=48)
@@ -57,7 +54,7 @@ def test_a_form_has_the_values_of_the_reference(name: str, chip: str) -> None:
             np.testing.assert_allclose(found[output], expected, rtol=0, atol=1e-5 * size)
 
 
-@pytest.mark.parametrize("name", sorted(set(_FLOAT) - _HOST))
+@pytest.mark.parametrize("name", sorted(_FLOAT))
 def test_float_products_are_an_error_of_strict_on_a_chip_of_integers(name: str) -> None:
     """IMPORT-7: the error names the element type and what the chip has."""
     with pytest.raises(ModelError, match=r"no matrix array for element type float32 \(it has int8\)"):

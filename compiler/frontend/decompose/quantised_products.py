@@ -16,8 +16,8 @@ import onnx
 
 from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
 from compiler.ops.base import Call
+from compiler.ops.quantised import EIGHT_BITS
 
-_EIGHT_BITS: Final = ("int8", "uint8")
 _FLOATS: Final = ("float32", "float16", "bfloat16")
 
 
@@ -99,9 +99,9 @@ def _matmul_integer(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 
 
 _QLINEAR: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
-    {**dict.fromkeys((0, 2, 3, 5, 7), _EIGHT_BITS), **dict.fromkeys((1, 4, 6), _FLOATS)}
+    {**dict.fromkeys((0, 2, 3, 5, 7), EIGHT_BITS), **dict.fromkeys((1, 4, 6), _FLOATS)}
 )
-_INTEGER: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(dict.fromkeys(range(4), _EIGHT_BITS))
+_INTEGER: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(dict.fromkeys(range(4), EIGHT_BITS))
 QLINEAR_CONV: Final = Decomposition(
     op_type="QLinearConv", replace=_qlinear_conv, dtypes=_QLINEAR, limits=(_one_axis(1, 4, 6),)
 )
