@@ -48,7 +48,7 @@ _TYPES: Final[Mapping[int, str]] = MappingProxyType(
 )
 # Element types with two numbers in a byte.
 FOUR_BITS: Final = ("int4", "uint4")
-# Functions of constants: packed numbers as single ones, and a matrix packed by columns.
+# Functions of constants: packed numbers as single ones, and numbers packed along the last axis.
 UNPACK: Final = "unpack"
 PACK: Final = "pack"
 # All ONNX element types by Tessera's name; those missing in the table above are supported by the host only.
@@ -393,9 +393,10 @@ def _unpacked(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Array
 
 
 def _packed(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Array:
-    """A matrix [rows, columns] by columns, filled up to so many `rows`, two in a byte."""
-    numbers = inputs[0].astype(np.int16).T + attributes["add"]
-    return packed(np.pad(numbers, ((0, 0), (0, attributes["rows"] - numbers.shape[1]))))
+    """Numbers plus `add`, filled up to so many (`count`) along the last axis, two in a byte."""
+    numbers = inputs[0].astype(np.int16) + attributes["add"]
+    fill = attributes["count"] - numbers.shape[-1]
+    return packed(np.pad(numbers, (*((0, 0) for _ in numbers.shape[1:]), (0, fill))))
 
 
 _DERIVED: Final[Mapping[str, Callable[[tuple[Array, ...], Mapping[str, Any]], Array]]] = MappingProxyType(

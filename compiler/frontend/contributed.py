@@ -28,7 +28,7 @@ def contributed(
         return None
     kind = CONTRIBUTED_KINDS.get(node.op_type)
     try:
-        call = table.call(node, name, opset)
+        call = dequantised_in_eight_bits(table.call(node, name, opset), fresh)
         if kind is None:
             return contributed_nodes(node, call, fresh, opset)
         return None if kind.unsupported(call) is not None else (kind.infer(call), call)

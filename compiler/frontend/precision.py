@@ -69,15 +69,18 @@ def _retyped(tensor: Tensor, dtype: str) -> Tensor:
 
 
 def _described(constant: Constant, dtype: str) -> Constant:
-    """The constant in another element type, also in memory unless it is stored in integers."""
-    stored = constant.stored_dtype
-    held = dtype if stored in _FLOATS else stored
-    bare = Constant(shape=constant.shape, dtype=held, data=Derived(function=WHAT_IF, inputs=(constant,)))
-    if held == dtype:
-        return bare
-    # a view keeps its input's type in memory
-    view = Derived(function="Reshape", inputs=(bare,), attributes=(("shape", constant.shape),))
-    return Constant(shape=constant.shape, dtype=dtype, data=view)
+    """The constant in another element type, also in memory unless it is stored in integers: these keep their scales."""
+    if constant.stored_dtype in _FLOATS:
+        return _without_values(constant, dtype)
+    data = constant.data
+    assert isinstance(data, Derived)
+    first, *others = data.inputs
+    held = _described(first, dtype) if first.dtype in _FLOATS else _without_values(first, first.dtype)
+    return Constant(shape=constant.shape, dtype=dtype, data=replace(data, inputs=(held, *others)))
+
+
+def _without_values(constant: Constant, dtype: str) -> Constant:
+    return Constant(shape=constant.shape, dtype=dtype, data=Derived(function=WHAT_IF, inputs=(constant,)))
 
 
 def _retargeted(op: Op, dtype: str) -> Op:

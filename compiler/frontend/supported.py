@@ -10,10 +10,10 @@ import onnx
 from compiler.frontend.constant_values import MAX_COMPUTED_BYTES
 from compiler.frontend.decompose import DECOMPOSED
 from compiler.frontend.decompose.contributed_quantised import CONTRIBUTED_FORMS
+from compiler.frontend.exact_moves import MOVES, ORDERS
 from compiler.frontend.fold import COMPILE_TIME, EVALUATED_AT_ONCE, FOLD_ELEMENTS
 from compiler.frontend.host import MAX_HOST_BYTES
 from compiler.frontend.inline_functions import MAX_CALL_DEPTH, MAX_EXPANDED_NODES, all_nodes, has_function
-from compiler.frontend.integers import MOVES
 from compiler.frontend.lower import CONTROL_FLOW
 from compiler.frontend.protobuf_weights import MAX_NODES, MAX_STRUCTURE_BYTES, MAX_VALUES
 from compiler.frontend.read import MAX_FILE_BYTES
@@ -78,22 +78,31 @@ def _row(kind: KindDescription) -> str:
 def _quantised() -> Iterator[str]:
     products = {kind.inner.kind for kind in ALL_KINDS.values() if isinstance(kind, QuantisedProduct)}
     inner = [kind.inner for kind in ALL_KINDS.values() if isinstance(kind, QuantisedOp)]
-    others = {kind.kind for kind in inner if not set(kind.dtypes).isdisjoint(FLOATS)} - MOVES
+    others = {kind.kind for kind in inner if not set(kind.dtypes).isdisjoint(FLOATS)}
     yield "## Operators between quantised tensors"
     yield ""
     yield (
         "DequantizeLinear before an operator and QuantizeLinear behind it become part of it, where tensors are int8 or"
-        " uint8 with one scale and zero point each (constant factors of products also by output channel). A Relu or"
-        " Clip before QuantizeLinear becomes limits of the integers."
+        " uint8 with one scale and zero point each (factors of products also by output channel, but for a ConvTranspose"
+        " of groups). A Relu or Clip before QuantizeLinear becomes limits of the integers. Scales and zero points of a"
+        " product without a bias may be known at run time only."
     )
     yield ""
     yield f"- Sum integers in int32 on the int8 array, if the profile has one: {_list(products)}."
-    yield f"- Pass integers on: {_list(set(MOVES))}; Concat where all scales are equal."
-    yield f"- Read and write integers, and compute in floats in between: {_list(others)}."
+    yield (
+        f"- Pass integers on: {_list(set(MOVES))}. Of a Concat all scales and zero points are equal, the value of a Pad"
+        " is exactly that of an integer, and a Resize takes the nearest. Relu and Clip do so before a product, if each"
+        " integer's number becomes one."
+    )
+    yield f"- Compare integers: {_list(set(ORDERS))}."
+    yield (
+        f"- Read and write integers, and compute in floats in between, where integers do not pass on: {_list(others)}."
+    )
     yield ""
     yield (
-        "Constant weights of 4 bits lie two in a byte where a MatMul multiplies float data by them (quantised whole, by"
-        " output channel, or by blocks of the inner axis); any other is stored in 8 bits."
+        "Constant weights of 4 bits lie two in a byte as factors of integers summed on the int8 array, and where a"
+        " MatMul, or a Gemm with alpha and beta 1 and without transA, multiplies floats by a matrix of them (quantised"
+        " whole, by output channel, or by blocks of the inner axis). Any other is stored in 8 bits."
     )
     yield ""
     yield f"Of {CONTRIBUTED_DOMAIN} these are written as conversions around operators: {_list(set(CONTRIBUTED_FORMS))}."

@@ -37,6 +37,8 @@ _ROUNDING: Final = 1e-9
 # Rounds beyond the fewest that memory allows, at which a bound is evaluated; between two of them what grows is taken
 # at the first and what falls at the second.
 _ROUNDS: Final = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 1024, 1 << 30)
+# Bounds of so many groups are worked out together: what lies between takes some kilobytes a group.
+_TOGETHER: Final = 1 << 12
 # Figures of a group that add up over its ops, before cycles by spread.
 _WEIGHTS, _ENERGY, _GATHERED = range(3)
 
@@ -99,20 +101,24 @@ class GroupFloors:
         """DRAM bytes, cycles and pJ that no tiling of a single-output group goes below: [groups, 3]."""
         if not groups:
             return np.zeros((0, 3))
-        outputs = [group.bit_length() - 1 for group in groups]
-        sums, most, read, kept, begun = [], [], [], [], []
+        return np.concatenate([self._of(groups[at : at + _TOGETHER]) for at in range(0, len(groups), _TOGETHER)])
+
+    def _of(self, groups: Sequence[int]) -> Floats:
+        """The same of so many that their figures take little memory."""
+        sums, most, ends = [], [], []
         for group in groups:
             figures, reads, highest = self._sums(group)
             sums.append(figures)
             most.append(highest)
-            read.append(self._read_bytes(reads & ~group, group))
-            kept.append(self._read_bytes(self._not_taken_over(reads & ~group, group), group))
-            begun.append(self._read_bytes(self._reads[(group & -group).bit_length() - 1] & ~group, group))
-        written = np.array([self._output_bytes[op] for op in outputs], dtype=np.float64)
+            begins, output = (group & -group).bit_length() - 1, group.bit_length() - 1
+            tensors = reads & ~group, self._not_taken_over(reads & ~group, group), self._reads[begins] & ~group
+            ends.append((*(self._read_bytes(its, group) for its in tensors), self._output_bytes[output]))
         shares = np.array([self._share_of(group) for group in groups], dtype=np.float64)
-        ends = *(np.array(sizes, dtype=np.float64) for sizes in (read, kept, begun)), written
+        columns = tuple(np.array(ends, dtype=np.float64).T)
         in_parts = np.array([self._is_in_parts(group) for group in groups])
-        return self._bounds(np.array(sums, dtype=np.float64), shares, ends, np.array(most, dtype=np.float64), in_parts)
+        self._summed.clear()
+        table, highest_of = np.array(sums, dtype=np.float64), np.array(most, dtype=np.float64)
+        return self._bounds(table, shares, columns, highest_of, in_parts)
 
     def _bounds(
         self, table: Floats, shares: Floats, ends: tuple[Floats, ...], most: Floats, in_parts: np.ndarray
@@ -333,7 +339,7 @@ def _rounds(held: Floats, units: int, capacity: Floats) -> Floats:
 
 def _is_summable(op: OpFacts) -> bool:
     """True if a product's input channels may be cut."""
-    return op.matrix is not None and op.matrix.groups == 1 and op.matrix.in_channels > 1
+    return op.matrix is not None and op.sums_in_parts and op.matrix.in_channels > 1
 
 
 def _spreads(profile: Profile) -> tuple[_SpreadOver, ...]:

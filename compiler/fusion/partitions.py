@@ -36,7 +36,7 @@ from typing import Any, Final
 import numpy as np
 
 from compiler.fusion.postdominators import PostDominators
-from compiler.fusion.segment_graph import bits
+from compiler.fusion.segment_graph import GroupList, bits
 from compiler.fusion.single_output import single_output_groups
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -82,7 +82,7 @@ class Partitions:
         self.tree = tree
         self.priced, self.spent = 0, 0.0
         self._price, self._steps = price, steps
-        self.groups: list[int] = []
+        self.groups = GroupList()
         self.begins: dict[int, int] = {}
         self.ends: dict[int, int] = {}
         frontiers: list[int] = []
@@ -103,7 +103,10 @@ class Partitions:
         self._begins = np.array([*frontiers, len(places)], dtype=np.int64)
         self._places = np.array(places, dtype=np.int64)
         ranks = np.empty(self.size, dtype=np.int64)
-        ranks[sorted(range(self.size), key=self.groups.__getitem__)] = np.arange(self.size)
+        # a group's last op decides first
+        for op in tree.ops:
+            rows = range(self.begins[op], self.ends[op])
+            ranks[sorted(rows, key=self.groups.__getitem__)] = rows
         # as `least_of_ops` has it; of equals the group whose bits come first is taken
         begins = np.array([*(self.begins[op] for op in tree.ops), self.size], dtype=np.int64)
         self.table = begins, self._begins, self._places, ranks

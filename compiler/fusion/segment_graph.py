@@ -5,8 +5,9 @@ Op i of the graph is bit i; a group is an int. Set operations on thousands of op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import overload
 
 from compiler.fusion.dominators import immediate_dominators
 from compiler.ops.op_facts import GraphFacts
@@ -120,6 +121,40 @@ class SegmentGraph:
                 if block is not None and not block & ~group:
                     return True
         return False
+
+
+class GroupList(Sequence[int]):
+    """Groups, each kept as a number of its first op and bits from there on.
+
+    The ops of a group lie near each other as a rule, so a group takes a few words however many ops are before it.
+    """
+
+    def __init__(self) -> None:
+        self._first: list[int] = []
+        self._rest: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[int]: ...
+
+    def __getitem__(self, place: int | slice) -> int | list[int]:
+        if isinstance(place, slice):
+            return [rest << first for first, rest in zip(self._first[place], self._rest[place], strict=True)]
+        return self._rest[place] << self._first[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return (rest << first for first, rest in zip(self._first, self._rest, strict=True))
+
+    def append(self, group: int) -> None:
+        """Add a group, which has an op, behind the others."""
+        first = (group & -group).bit_length() - 1
+        self._first.append(first)
+        self._rest.append(group >> first)
 
 
 def mask_of(ops: Iterable[int]) -> int:

@@ -31,7 +31,7 @@ from compiler.ops.normalization import (
 from compiler.ops.packed import MatMulNBits
 from compiler.ops.pooling import GlobalPool, Pool
 from compiler.ops.quantise import DequantizeLinear, QuantizeLinear
-from compiler.ops.quantised import QuantisedOp, QuantisedProduct
+from compiler.ops.quantised import QuantisedOp, QuantisedProduct, base_kind
 from compiler.ops.rearrange import DepthToSpace, Gather, SpaceToDepth
 from compiler.ops.reductions import ArgExtreme, CumSum, Reduce, Softmax
 from compiler.ops.resize import Resize, Upsample
@@ -84,16 +84,19 @@ _NATIVE: Final[tuple[OpKind, ...]] = (
 
 # Products, with the axis of their result that output channels lie on, and the other kinds with a quantised form.
 _CHANNEL_AXES: Final[Mapping[str, int]] = MappingProxyType({"Conv": 1, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1})
-_ALSO_QUANTISED: Final = frozenset(
-    {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Concat", "Resize", "Pad", "Transpose"}
+_ALSO_QUANTISED: Final = (
+    *(Elementwise, Pool, GlobalPool, Reduce, CumSum, Softmax, LayerNormalization, InstanceNormalization),
+    *(GroupNormalization, BatchNormalization, LRN, Concat, Resize, Pad, Transpose),
 )
+# Cast gives another type by itself; the IR form of Upsample is Resize.
+_NOT_QUANTISED: Final = frozenset({"Cast", "Upsample"})
 
 
 def _quantised_kinds() -> Iterator[OpKind]:
     for kind in _NATIVE:
         if isinstance(kind, Product):
             yield QuantisedProduct(kind, _CHANNEL_AXES[kind.kind])
-        elif kind.kind in _ALSO_QUANTISED or (isinstance(kind, Elementwise) and kind.kind != "Cast"):
+        elif isinstance(kind, _ALSO_QUANTISED) and kind.kind not in _NOT_QUANTISED:
             yield QuantisedOp(kind)
 
 
@@ -115,6 +118,16 @@ ALL_KINDS: Final[Mapping[str, OpKind]] = MappingProxyType(
 def definition(op: Op) -> OpKind:
     """The definition of an op of the IR."""
     return ALL_KINDS[op.kind]
+
+
+def channel_axes(op: Op, call: Call) -> tuple[int, int] | None:
+    """The axes of a product's weight and result that output channels lie on; None if no axis follows them alone."""
+    channels, rank = _CHANNEL_AXES.get(base_kind(op.kind)), len(call.result.shape)
+    if channels is None or not rank:
+        return None
+    weight = definition(op).access(call)[1] or ()
+    along = [axis for axis, one in enumerate(weight) if one.is_identity and one.axis == channels % rank]
+    return (along[0], channels % rank) if len(along) == 1 else None
 
 
 def describe_kinds() -> tuple[KindDescription, ...]:

@@ -13,6 +13,7 @@ from compiler.ir.box import AxisMap, same
 from compiler.ir.graph import HOST, Graph, Op
 from compiler.ops import call_of, definition
 from compiler.ops.base import Call, MatrixShape, OpClass, OpKind, Window
+from compiler.ops.contraction import Product
 from compiler.units import DTYPE_NAMES, element_bytes
 
 # A product multiplies its first two operands; a third one is added to the finished sum.
@@ -53,6 +54,8 @@ class OpFacts:
     dtype: str
     signature: tuple[object, ...]
     window: Window | None = None
+    # True for a product whose sums may be made in parts.
+    sums_in_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +218,7 @@ def _facts(
         dtype=kind.array_type(call) if call.inputs and call.inputs[0] is not None else output.dtype,
         signature=signature,
         window=kind.window(call),
+        sums_in_parts=isinstance(kind, Product) and kind.summed(call) is not None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import prod
 from types import MappingProxyType
@@ -15,11 +16,13 @@ from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred,
 from compiler.ops.compute_types import narrowed, summable, widened
 from compiler.ops.contraction import by_input
 from compiler.ops.matmul import matmul_axes
+from compiler.ops.slab import Box
 from compiler.units import ceil_div
 
 _BITS: Final = 4
 # Half of the 16 values: the zero point of weights that state none, and where the negative ones of int4 begin.
 HALF_OF_FOUR_BITS: Final = 2 ** (_BITS - 1)
+FOUR_BITS_MOST: Final = 2**_BITS - 1
 
 
 class MatMulNBits(OpKind):
@@ -126,3 +129,37 @@ def packed(numbers: Array) -> Array:
     """The opposite, of an even number along the last axis."""
     whole = numbers.astype(np.uint8)
     return np.asarray(whole[..., 0::2] | (whole[..., 1::2] << 4))
+
+
+# How a weight of any rank lies packed. A `layout` has an entry per axis of the weight: its extent where the axis is
+# packed, 0 where it is kept. The stored tensor is [kept axes..., bytes]: the packed axes are one, two numbers in a
+# byte, the last byte of an odd number filled up.
+
+
+def whole_shape(layout: Sequence[int], stored: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a weight from that of its stored tensor, or of a part of it."""
+    kept = iter(stored)
+    return tuple(extent or next(kept) for extent in layout)
+
+
+def whole_box(layout: Sequence[int], stored: Box) -> Box:
+    """The box of a weight that a box of its stored tensor holds."""
+    kept = iter(stored)
+    return tuple((0, extent) if extent else next(kept) for extent in layout)
+
+
+def stored_access(layout: Sequence[int], access: tuple[AxisMap, ...]) -> tuple[AxisMap, ...]:
+    """The access to the stored tensor from that to the weight."""
+    return (*(axis_map for axis_map, extent in zip(access, layout, strict=True) if not extent), WHOLE)
+
+
+def whole_weight(layout: Sequence[int], stored: Array) -> Array:
+    """A weight's numbers, without sign, from its stored tensor."""
+    extents = [extent for extent in layout if extent]
+    numbers = unpacked(stored)[..., : prod(extents)].reshape(*stored.shape[:-1], *extents)
+    return np.transpose(numbers, np.argsort(stored_order(layout)))
+
+
+def stored_order(layout: Sequence[int]) -> tuple[int, ...]:
+    """The axes of a weight in the order in which they are stored: kept ones, then packed ones."""
+    return tuple(sorted(range(len(layout)), key=lambda axis: layout[axis] > 0))

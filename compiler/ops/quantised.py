@@ -6,7 +6,8 @@ kinds here put the integers before it and behind it:
 - *Products* (Conv, ConvTranspose, Gemm, MatMul) sum integers exactly, (data − zero)·(weight − zero) and an int32 bias.
   The finished sum is scaled in float64 by data scale · weight scale / result scale, rounded half to even, moved by the
   result's zero point and limited, all in the pass over the accumulator. In float64 a sum of integers is exact below
-  2^53, so a sum is the one of the kind's own definition on integers held as floats.
+  2^53, so a sum is the one of the kind's own definition on integers held as floats. A weight of 4 bits lies packed,
+  two numbers in a byte.
 - *All others* compute in the floats of their scales between the two conversions: what ONNX says of DequantizeLinear,
   the op and QuantizeLinear one after another, without the floats ever lying in a memory.
 
@@ -24,24 +25,28 @@ import numpy as np
 
 from compiler.ir.box import WHOLE, same
 from compiler.ir.graph import Attribute, Tensor
-from compiler.ops.base import Access, Array, Call, Inferred, MatrixShape, OpKind, Window, Work
+from compiler.ops.base import Access, Array, Call, Inferred, MatrixShape, OpKind, Window, Work, default_axes
 from compiler.ops.compute_types import Values, narrowed, widened
 from compiler.ops.contraction import Product, by_input
+from compiler.ops.packed import stored_access, whole_box, whole_shape, whole_weight
 from compiler.ops.quantise import dequantised
 from compiler.ops.slab import Box
 from compiler.units import numpy_dtype
 
 # What the kinds here are called: this and the name of the kind that they wrap.
 PREFIX: Final = "Quantised"
-# The element types of what products multiply as integers, and that of the array that does it.
+# The element types of what products multiply as integers, how far two of them lie apart at most, and the type of the
+# array that does it.
 EIGHT_BITS: Final = ("int8", "uint8")
+LARGEST_DIFFERENCE: Final = 255
 ARRAY_TYPE: Final = "int8"
 ACCUMULATOR: Final = "int32"
 # Where the operands of a quantised product stand behind data, weight and bias.
 WEIGHT_SCALE: Final = 3
 DATA_ZERO: Final = 4
+WEIGHT_ZERO: Final = 5
 _OWN: Final = frozenset(
-    {"input_scales", "input_zeros", "result_scale", "result_zero", "result_type", "least", "most", "floats"}
+    {"input_scales", "input_zeros", "result_scale", "result_zero", "result_type", "least", "most", "floats", "packed"}
 )
 
 
@@ -100,9 +105,17 @@ def _op_call(call: Call) -> Call:
 
 
 def _product_call(call: Call) -> Call:
-    """The same of a product, whose factors and bias all become floats."""
-    inputs = call.inputs[:WEIGHT_SCALE]
+    """The same of a product, whose factors and bias all become floats; the weight is unpacked."""
+    inputs = list(call.inputs[:WEIGHT_SCALE])
+    layout, weight = _layout(call), call.tensor(1)
+    if layout:
+        inputs[1] = replace(weight, shape=whole_shape(layout, weight.shape), axes=default_axes(len(layout)))
     return _wrapped(call, inputs, quantised_inputs=[1.0] * len(inputs))
+
+
+def _layout(call: Call) -> tuple[int, ...]:
+    """How a product's weight lies packed (compiler.ops.packed); empty if it has a byte per number."""
+    return call.integers("packed") or ()
 
 
 def is_rounded(call: Call) -> bool:
@@ -205,9 +218,11 @@ class QuantisedProduct(Product):
     """A product of integers with its sums, scaled, rounded and limited in the pass over the accumulator.
 
     Inputs: data, weight, bias (int32 in units of the sums, or floats), scales of the weight by output channel, the zero
-    point of data where it is not known before the run. Attributes beside those of the wrapped kind: `input_scales` and
-    `input_zeros` of data and weight (a weight scale of 0: the fourth input has them), `result_scale`, `result_zero`,
-    `least` and `most`. Without a `result_scale` the result is the sum itself, as int32, or scaled, as floats.
+    point of data where it is not known before the run, and zero points of the weight: of the run, or int32 by output
+    channel. Attributes beside those of the wrapped kind: `input_scales` and `input_zeros` of data and weight (0 where
+    an input has them), `result_scale`, `result_zero`, `least` and `most`. Without a `result_scale` the result is the
+    sum itself, as int32, or scaled, as floats. With `packed` the weight has 4 bits without sign and lies packed in this
+    layout (compiler.ops.packed); it is unpacked on its way into the array, and sums are not made in parts.
     """
 
     def __init__(self, inner: Product, channel_axis: int) -> None:
@@ -227,10 +242,14 @@ class QuantisedProduct(Product):
     def access(self, call: Call) -> Access:
         maps = list(self.inner.access(_product_call(call)))
         maps += [None] * (len(call.inputs) - len(maps))
-        if call.has(WEIGHT_SCALE):
-            maps[WEIGHT_SCALE] = (same(self._channel_axis % len(call.result.shape)),)
-        if call.has(DATA_ZERO):
-            maps[DATA_ZERO] = tuple(WHOLE for _ in call.tensor(DATA_ZERO).shape)
+        weight, layout = maps[1], _layout(call)
+        if layout and weight is not None:
+            maps[1] = stored_access(layout, weight)
+        for number in (WEIGHT_SCALE, DATA_ZERO, WEIGHT_ZERO):
+            if call.has(number):
+                by_channel = number != DATA_ZERO and call.tensor(number).elements > 1
+                channels = same(self._channel_axis % len(call.result.shape)) if by_channel else WHOLE
+                maps[number] = tuple(channels for _ in call.tensor(number).shape)
         return tuple(maps)
 
     def array_type(self, call: Call) -> str:
@@ -260,28 +279,40 @@ class QuantisedProduct(Product):
         return self.inner.enclosing(_product_call(call), box)
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
+        weight, layout = needed[1], _layout(call)
+        if layout and weight is not None:
+            needed = (needed[0], whole_box(layout, weight), *needed[2:])
         return {**call.attributes, **self.inner.local_attributes(_product_call(call), box, needed)}
 
     def summed(self, call: Call) -> tuple[int, int] | None:
-        # parts of a sum read no more than the two factors
-        return None if call.has(DATA_ZERO) else self.inner.summed(_product_call(call))
+        # parts of a sum read no more than the two factors, along an axis of both
+        is_whole = call.has(DATA_ZERO) or call.has(WEIGHT_ZERO) or _layout(call)
+        return None if is_whole else self.inner.summed(_product_call(call))
 
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
-        given = by_input(call, arrays)
-        zero = given[DATA_ZERO] if len(given) > DATA_ZERO else None
-        return self.finished(call, self._sums(call, arrays[0], arrays[1], zero), given[2:])
+        return self.finished(call, self._sums(call, arrays), by_input(call, arrays)[2:])
 
     def sums(self, call: Call, data: Array, weight: Array) -> Values:
-        return self._sums(call, data, weight, None)
+        return self._sums(call, (data, weight))
 
-    def _sums(self, call: Call, data: Array, weight: Array, zero: Array | None) -> Values:
-        """The exact sums of products, as float64; `zero`: the zero point of data where it is an operand."""
+    def _sums(self, call: Call, arrays: tuple[Array, ...]) -> Values:
+        """The exact sums of products, as float64."""
+        data, weight = arrays[:2]
+        given: Sequence[Array | None] = by_input(call, arrays) if len(arrays) > 2 else arrays
+        zero, by_channel = (*given[DATA_ZERO:], None, None)[:2]
         data_zero, weight_zero = self._zeros(call)
-        factors = np.asarray(weight, dtype=np.float64) - weight_zero
+        layout = _layout(call)
+        numbers = whole_weight(layout, weight) if layout else weight
+        factors = np.asarray(numbers, dtype=np.float64) - weight_zero
         inner = _product_call(call)
+        if by_channel is not None:
+            known = by_channel.astype(np.float64).reshape(-1)
+            if known.size > 1:
+                known = known.reshape(-1, *(1,) * (factors.ndim - self._weight_axis(inner) - 1))
+            factors -= known
         if call.met is None:
-            known: Any = data_zero if zero is None else zero.astype(np.float64).reshape(-1)
-            return self.inner.sums(inner, np.asarray(data, dtype=np.float64) - known, factors)
+            origin: Any = data_zero if zero is None else zero.astype(np.float64).reshape(-1)
+            return self.inner.sums(inner, np.asarray(data, dtype=np.float64) - origin, factors)
         sums = self.inner.sums(inner, data, factors)
         if zero is not None:
             # what windows read has 0 for padding: the zero point counts as often as there are taps on data
@@ -295,9 +326,7 @@ class QuantisedProduct(Product):
 
     def unrounded(self, call: Call, arrays: tuple[Array, ...]) -> Values:
         """The result in steps of its integers, before it is rounded and moved by the zero point."""
-        given = by_input(call, arrays)
-        zero = given[DATA_ZERO] if len(given) > DATA_ZERO else None
-        return self._scaled(call, self._sums(call, arrays[0], arrays[1], zero), given[2:])
+        return self._scaled(call, self._sums(call, arrays), by_input(call, arrays)[2:])
 
     def finished(self, call: Call, sums: Values, others: Sequence[Array | None]) -> Array:
         made = self._scaled(call, sums, others)
@@ -327,6 +356,11 @@ class QuantisedProduct(Product):
         """Values by output channel as they broadcast over the result."""
         axis = self._channel_axis % len(call.result.shape)
         return values.reshape(-1, *(1,) * (len(call.result.shape) - axis - 1))
+
+    def _weight_axis(self, inner: Call) -> int:
+        """The axis of the weight that output channels lie on; it is asked for where one follows them alone."""
+        channels, weight = self._channel_axis % len(inner.result.shape), self.inner.access(inner)[1] or ()
+        return next(axis for axis, one in enumerate(weight) if one.is_identity and one.axis == channels)
 
     @staticmethod
     def _zeros(call: Call) -> tuple[int, int]:

@@ -1,13 +1,33 @@
-"""Whether an op compiles as a segment of its own, asked of ops that a pass is about to make."""
+"""Whether an op compiles as a segment of its own; what passes make of ops that do not."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TypeVar
 
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.op_facts import graph_facts
+from compiler.partition.made import Made
 from compiler.partition.partition import CandidateFactory, Refused
+
+_Found = TypeVar("_Found")
+
+
+def replace_refused(
+    graph: Graph,
+    candidates: CandidateFactory,
+    look: Callable[[Graph, Op], _Found],
+    parts: Callable[[Made, Op, _Found], list[Op]],
+) -> Graph:
+    """The graph with `parts` in place of the ops that do not compile alone and in which `look` finds something."""
+    made = Made(graph.tensors)
+    ops: list[Op] = []
+    for op in graph.ops:
+        found = look(graph, op)
+        is_kept = not found or refused_alone(candidates, graph.tensors, op, graph.opset) is None
+        ops += [op] if is_kept else parts(made, op, found)
+    return made.graph(graph, ops)
 
 
 def refused_alone(candidates: CandidateFactory, tensors: Mapping[str, Tensor], op: Op, opset: int) -> Refused | None:

@@ -8,12 +8,13 @@ there. Of a constant as large as the scores a channel may be too much; its rows,
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from compiler.ir.graph import HOST, Graph, Op, Tensor
 from compiler.ops import definition
 from compiler.ops.elementwise import Elementwise
-from compiler.partition.alone import refused_alone
+from compiler.partition.alone import refused_alone, replace_refused
 from compiler.partition.made import Groups, Made, regrouped, reshape
 from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
@@ -34,16 +35,8 @@ class FoldChannels:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such ops between reshapes."""
-        made = Made(graph.tensors)
-        ops: list[Op] = []
-        for op in graph.ops:
-            forms = self._forms(graph, op)
-            if not forms or refused_alone(self.candidates, graph.tensors, op, graph.opset) is None:
-                ops.append(op)
-                continue
-            made, parts = self._seen(made, op, forms, graph.opset)
-            ops += parts
-        return made.graph(graph, ops)
+        seen = partial(self._seen, graph.opset)
+        return replace_refused(graph, self.candidates, self._forms, seen)
 
     def _forms(self, graph: Graph, op: Op) -> list[Groups]:
         """The ways in which axes of the result may be seen as one; none if no constant is large."""
@@ -63,14 +56,15 @@ class FoldChannels:
         operands = [graph.tensors[name] for name in op.inputs if name]
         return [groups for groups in forms if all(_is_view(output, operands, group) for group in groups)]
 
-    def _seen(self, made: Made, op: Op, forms: list[Groups], opset: int) -> tuple[Made, list[Op]]:
+    def _seen(self, opset: int, made: Made, op: Op, forms: list[Groups]) -> list[Op]:
         """What stands in place of an op, by the first way in which it fits; itself if there is none."""
         for groups in forms:
             tried = Made(made.tensors)
             parts = _regrouped(tried, op, groups)
             if refused_alone(self.candidates, tried.tensors, parts[-2], opset) is None:
-                return tried, parts
-        return made, [op]
+                made.accept(tried)
+                return parts
+        return [op]
 
 
 def _own(tensor: Tensor) -> tuple[int, ...]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Final
 
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import spatial_axes
 from compiler.ops.quantised import DATA_ZERO, base_kind
-from compiler.partition.alone import refused_alone
+from compiler.partition.alone import refused_alone, replace_refused
 from compiler.partition.made import Made, opened, reshape
 from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
@@ -35,16 +36,8 @@ class SplitDilations:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such convolutions replaced."""
-        made = Made(graph.tensors)
-        ops: list[Op] = []
-        for op in graph.ops:
-            axes = self._dilated(graph, op)
-            if not axes or refused_alone(self.candidates, graph.tensors, op, graph.opset) is None:
-                ops.append(op)
-                continue
-            made, parts = self._split(made, op, axes, graph.opset)
-            ops += parts
-        return made.graph(graph, ops)
+        split = partial(self._split, graph.opset)
+        return replace_refused(graph, self.candidates, self._dilated, split)
 
     def _dilated(self, graph: Graph, op: Op) -> list[int]:
         """The spatial axes that can be split, the one of the largest gaps first; none of what is small."""
@@ -53,7 +46,7 @@ class SplitDilations:
             return []
         kernel, strides, dilations = (_per_axis(op, name) for name in ("kernel_shape", "strides", "dilations"))
         weight, data = graph.tensors[op.inputs[1]], graph.tensors[op.inputs[0]]
-        box = weight.shape[1] * prod((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+        box = (_layout(op) or weight.shape)[1] * prod((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
         if 4 * box * element_bytes(data.dtype) < self.profile.nram.capacity_bytes:
             return []
         varying = {axis - _FRONT for axis, _ in (*data.symbols, *weight.symbols)}
@@ -67,14 +60,20 @@ class SplitDilations:
         ]
         return sorted(fitting, key=lambda axis: (1 - kernel[axis]) * dilations[axis])
 
-    def _split(self, made: Made, op: Op, axes: Sequence[int], opset: int) -> tuple[Made, list[Op]]:
+    def _split(self, opset: int, made: Made, op: Op, axes: Sequence[int]) -> list[Op]:
         """The ops in place of one, with phases along the first of some axes with which the convolution fits."""
         for axis in axes:
             tried = Made(made.tensors)
             before, inner, after = _by_phase(tried, op, axis)
             if refused_alone(self.candidates, tried.tensors, inner, opset) is None:
-                return tried, [*before, inner, *after]
-        return made, [op]
+                made.accept(tried)
+                return [*before, inner, *after]
+        return [op]
+
+
+def _layout(op: Op) -> tuple[int, ...]:
+    """How a weight of 4 bits lies packed; empty for any other."""
+    return _per_axis(op, "packed") if "packed" in dict(op.attributes) else ()
 
 
 def _per_axis(op: Op, name: str) -> tuple[int, ...]:
@@ -97,12 +96,10 @@ def _by_phase(made: Made, op: Op, axis: int) -> tuple[list[Op], Op, list[Op]]:
     before: list[Op] = []
     data = _padded(made, before, op, own, (begin, end))
     view = _phases(made.tensors[data], own, (rows, dilation))
-    weight = made.tensors[op.inputs[1]]
-    inputs = (
-        made.view(before, op, data, view),
-        made.view(before, op, op.inputs[1], _phases(weight, own, (kernel, 1))),
-        *op.inputs[_FRONT:],
-    )
+    layout, weight = _layout(op), op.inputs[1]
+    if not layout:
+        weight = made.view(before, op, weight, _phases(made.tensors[weight], own, (kernel, 1)))
+    inputs = (made.view(before, op, data, view), weight, *op.inputs[_FRONT:])
     steps = above + rows + below - kernel + 1
     result = made.add(_phases(output, own, (steps, dilation)))
     attributes = {
@@ -111,6 +108,7 @@ def _by_phase(made: Made, op: Op, axis: int) -> tuple[list[Op], Op, list[Op]]:
         "strides": _inserted(_per_axis(op, "strides"), axis, (1, 1)),
         "dilations": _inserted(_per_axis(op, "dilations"), axis, (1, 1)),
         "pads": (*_inserted(pads[:rank], axis, (above, 0)), *_inserted(pads[rank:], axis, (below, 0))),
+        **({"packed": _inserted(layout, own, (kernel, 1))} if layout else {}),
     }
     symbols = tuple((name, _beside(at, axis, rank), expression) for name, at, expression in op.symbols)
     inner = replace(op, inputs=inputs, output=result, attributes=tuple(attributes.items()), symbols=symbols)

@@ -32,6 +32,10 @@ class Made:
         self.tensors[name] = replace(tensor, name=name)
         return name
 
+    def accept(self, tried: Made) -> None:
+        """Take over what was added to these tensors on trial."""
+        self.tensors, self._views = tried.tensors, tried._views
+
     def graph(self, graph: Graph, ops: list[Op]) -> Graph:
         """The graph with these ops in place of its own; itself where none was replaced by several."""
         if len(ops) == len(graph.ops):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import prod
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from compiler.frontend.constant_values import derive
 from compiler.ir.constant import Constant, Literal
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import default_axes
-from compiler.partition.alone import refused_alone
+from compiler.partition.alone import replace_refused
 from compiler.partition.made import Made, opened, reshape
 from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
@@ -42,17 +41,7 @@ class SplitNormalisations:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such ops replaced."""
-        ops: list[Op] = []
-        parts = _Parts(graph)
-        for op in graph.ops:
-            is_large = self._is_large(graph, op)
-            if is_large and refused_alone(self.candidates, graph.tensors, op, graph.opset) is not None:
-                ops += parts.of(op)
-            else:
-                ops.append(op)
-        if len(ops) == len(graph.ops):
-            return graph
-        return replace(graph, ops=tuple(ops), tensors=MappingProxyType(parts.tensors))
+        return replace_refused(graph, self.candidates, self._is_large, lambda made, op, _: _Parts(graph, made).of(op))
 
     def _is_large(self, graph: Graph, op: Op) -> bool:
         """Whether it is one that can be taken apart and that needs more than half a core's memory for a position."""
@@ -88,10 +77,8 @@ def _width(graph: Graph, op: Op) -> int:
 class _Parts:
     """The ops that normalisations become; the tensors between them are added to the graph's."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._made = Made(graph.tensors)
-        self.tensors = self._made.tensors
+    def __init__(self, graph: Graph, made: Made) -> None:
+        self._graph, self._made, self.tensors = graph, made, made.tensors
 
     def of(self, op: Op) -> list[Op]:
         """The ops of one normalisation, in order."""

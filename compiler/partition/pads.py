@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from compiler.ir.graph import Graph, Op, Tensor
-from compiler.partition.alone import refused_alone
+from compiler.partition.alone import refused_alone, replace_refused
 from compiler.partition.made import Made
 from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
@@ -25,26 +25,24 @@ class SplitPads:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such pads replaced."""
-        made = Made(graph.tensors)
-        ops: list[Op] = []
-        for op in graph.ops:
-            axes = self._padded(graph, op)
-            if not axes or refused_alone(self.candidates, graph.tensors, op, graph.opset) is None:
-                ops.append(op)
-                continue
-            for single in _axis_by_axis(made, op, axes):
-                made, parts = self._joined(made, single, graph.opset)
-                ops += parts
-        return made.graph(graph, ops)
 
-    def _joined(self, made: Made, op: Op, opset: int) -> tuple[Made, list[Op]]:
+        def parts(made: Made, op: Op, axes: list[int]) -> list[Op]:
+            singles = _axis_by_axis(made, op, axes)
+            return [part for single in singles for part in self._joined(made, single, graph.opset)]
+
+        return replace_refused(graph, self.candidates, self._padded, parts)
+
+    def _joined(self, made: Made, op: Op, opset: int) -> list[Op]:
         """A pad along one axis; as the margins and the data in a Concat, where that fits and the pad does not."""
         if refused_alone(self.candidates, made.tensors, op, opset) is None:
-            return made, [op]
+            return [op]
         tried = Made(made.tensors)
         parts = _with_margins(tried, op)
         fits = all(refused_alone(self.candidates, tried.tensors, part, opset) is None for part in parts)
-        return (tried, parts) if parts and fits else (made, [op])
+        if not parts or not fits:
+            return [op]
+        made.accept(tried)
+        return parts
 
     def _padded(self, graph: Graph, op: Op) -> list[int]:
         """The axes that a large pad changes; none of one whose positions are the constant or the data's own."""

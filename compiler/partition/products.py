@@ -11,7 +11,7 @@ from typing import Final
 
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ops.base import FLOATS, spatial_axes
-from compiler.partition.alone import refused_alone
+from compiler.partition.alone import replace_refused
 from compiler.partition.made import Made, regrouped, reshape
 from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
@@ -29,14 +29,7 @@ class TurnProducts:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such products replaced."""
-        made = Made(graph.tensors)
-        ops: list[Op] = []
-        for op in graph.ops:
-            if self._is_large(graph, op) and refused_alone(self.candidates, graph.tensors, op, graph.opset) is not None:
-                ops += _turned(made, op)
-            else:
-                ops.append(op)
-        return made.graph(graph, ops)
+        return replace_refused(graph, self.candidates, self._is_large, lambda made, op, _: _turned(made, op))
 
     def _is_large(self, graph: Graph, op: Op) -> bool:
         """Whether it is a product by one matrix, of much of a core's memory, from the left."""

@@ -17,7 +17,7 @@ from compiler.ir.graph import HOST, Attribute, Graph, Op, Tensor
 from compiler.ops import call_of, definition
 from compiler.ops.quantised import QuantisedOp, base_kind, inner_attributes
 from compiler.ops.slab import lengths
-from compiler.partition.alone import refused_alone
+from compiler.partition.alone import replace_refused
 from compiler.partition.made import Made
 from compiler.partition.partition import CandidateFactory
 from compiler.profile.schema import Profile
@@ -39,14 +39,7 @@ class SpellOut:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such ops replaced."""
-        made = Made(graph.tensors)
-        ops: list[Op] = []
-        for op in graph.ops:
-            if self._is_large(graph, op) and refused_alone(self.candidates, graph.tensors, op, graph.opset) is not None:
-                ops += _spelled_out(made, op)
-            else:
-                ops.append(op)
-        return made.graph(graph, ops)
+        return replace_refused(graph, self.candidates, self._is_large, lambda made, op, _: _spelled_out(made, op))
 
     def _is_large(self, graph: Graph, op: Op) -> bool:
         """Whether what one position reads, or a constant, takes much of a core's memory."""

@@ -12,9 +12,9 @@ from compiler.errors import LimitError
 from compiler.frontend.constant_values import derive
 from compiler.ir.constant import Constant, Splat, Stored
 from compiler.ir.graph import Graph, Op, Tensor
+from compiler.ops import call_of, channel_axes
 from compiler.ops.base import default_axes
 from compiler.ops.op_facts import graph_facts
-from compiler.ops.quantised import base_kind
 from compiler.partition.alone import refused_alone
 from compiler.partition.partition import CandidateFactory, Refused
 from compiler.profile.schema import Profile
@@ -93,20 +93,10 @@ def _no_part_fits(op: Op, parts: int, error: LimitError) -> LimitError:
 
 def _channel_axes(graph: Graph, op: Op) -> tuple[int, int] | None:
     """The axes of weight and output that output channels lie on; None if the op cannot be cut along them."""
-    attributes = dict(op.attributes)
     weight = graph.tensors[op.inputs[1]] if len(op.inputs) > 1 and op.inputs[1] else None
-    if weight is None or weight.constant is None:
+    if weight is None or weight.constant is None or dict(op.attributes).get("group", 1) != 1:
         return None
-    match base_kind(op.kind):
-        case "Conv":
-            return (0, 1) if attributes.get("group", 1) == 1 else None
-        case "ConvTranspose":
-            return (1, 1) if attributes.get("group", 1) == 1 else None
-        case "Gemm":
-            return (0 if attributes.get("transB") else 1, 1)
-        case "MatMul" if len(weight.shape) > 1:
-            return (len(weight.shape) - 1, len(graph.tensors[op.output].shape) - 1)
-    return None
+    return channel_axes(op, call_of(graph, op))
 
 
 class _Cutter:

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import msgspec
 import numpy as np
+import onnx
 
 from compiler.errors import InternalError
-from compiler.frontend.constant_values import materialise
+from compiler.frontend.constant_values import FOUR_BITS, ONNX_CODES, materialise, packed_bytes
 from compiler.frontend.dequantised import stored_constant
 from compiler.frontend.source import ModelSource, opened
 from compiler.ir.constant import Constant, Opaque, Splat, Stored
@@ -126,6 +127,14 @@ def _bytes(constant: Constant, source: ModelSource, order: tuple[int, ...]) -> m
     return memoryview(values.reshape(-1).view(np.uint8).data)
 
 
+def _of_four_bits(constant: Constant, source: ModelSource) -> bytes:
+    """A constant of 4 bits as a message, for no array has such elements."""
+    tensor = onnx.TensorProto(
+        dims=constant.shape, data_type=ONNX_CODES[constant.dtype], raw_data=packed_bytes(constant, source)
+    )
+    return bytes(tensor.SerializeToString(deterministic=True))
+
+
 def host_constants(graph: Graph, source: ModelSource) -> Iterable[HostConstant]:
     """Constants that host nodes read, and those that are outputs of the model."""
     names = dict.fromkeys(
@@ -139,6 +148,8 @@ def host_constants(graph: Graph, source: ModelSource) -> Iterable[HostConstant]:
             continue
         if isinstance(constant.data, Opaque):
             data, form = Blob.of(constant.data.tensor), "tensor"
+        elif constant.dtype in FOUR_BITS:
+            data, form = Blob.of(_of_four_bits(constant, source)), "tensor"
         elif isinstance(constant.data, Splat):
             size = tensor.elements * element_bytes(constant.dtype)
             data, form = Blob.repeated(constant.data.value, size), "elements"

@@ -80,10 +80,9 @@ def residents_of(program: Program) -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-def normal_residents(checked: CheckedProgram) -> dict[int, list[Normal]]:
-    """By place the residents that lie there; raises ProgramError for one whose elements lie on one another."""
+def normal_residents(program: Program, residents: tuple[tuple[int, int, int], ...]) -> dict[int, list[Normal]]:
+    """By place the residents of a program that lie there; raises ProgramError where elements of one overlap."""
     found: dict[int, list[Normal]] = {}
-    program = checked.program
     # all at once, with as many axes as any of them has
     count = len(program.residents)
     width = max((len(resident.lengths) for resident in program.residents), default=0)
@@ -91,12 +90,12 @@ def normal_residents(checked: CheckedProgram) -> dict[int, list[Normal]]:
     for number, resident in enumerate(program.residents):
         counts[number, : len(resident.lengths)] = resident.lengths
         strides[number, : len(resident.strides)] = resident.strides
-    lows = np.array([low for _, low, _ in checked.residents], dtype=np.int64)
+    lows = np.array([low for _, low, _ in residents], dtype=np.int64)
     sizes = np.array([element_bytes(program.regions[resident.region].dtype) for resident in program.residents])
     normal = normalise(lows, counts, strides, sizes.astype(np.int64))
     if normal.repeats.any() or normal.tangles.any():
         raise ProgramError("a resident's elements lie on one another", violation="twice")
-    for number, (place, _, _) in enumerate(checked.residents):
+    for number, (place, _, _) in enumerate(residents):
         row = slice(number, number + 1)
         found.setdefault(place, []).append(
             Normal(

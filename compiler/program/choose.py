@@ -98,11 +98,11 @@ class _Met(NamedTuple):
 
 
 class _Tried(NamedTuple):
-    """A plan whose whole program was simulated, and what that takes."""
+    """A plan whose whole program was simulated, and what that takes: the `ticks` of the program."""
 
     origin: Origin
     grouped: Grouped
-    time: ProgramTime
+    ticks: int
     totals: Totals
 
 
@@ -124,25 +124,19 @@ class _Chooser:
         first = self._rivals.found
         if self._lowering.exceeds_dram(self._facts, by_price) is not None:
             return by_price
-        lowered = self._whole(by_price)
-        if lowered is None or self._lowering.refused(self._facts, by_price, lowered) is not None:
+        least = self._of_least_price(by_price)
+        if least is None:
             return by_price
-        timed = lowered.time
-        assert timed is not None
-        self._left = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
-        self._tiles_max = _TILES * _tiles(by_price.groups)
-        for group, (_, part) in zip(first.groups, timed.parts(), strict=True):
-            choice = _choice(first, group)
-            self._alone[group, choice.tiling] = _Met(choice, self._figures(part))
-        tried = [self._tried("price", first, timed)]
+        tried = [least]
         excluded: list[Literal["rules", "none"]] = []
         for origin, grouped in self._others(first):
             if any(_same(grouped, one.grouped) for one in tried):
                 continue
             is_far = origin != "simulation" and self._is_far(grouped, tried)
-            whole = None if is_far else self._whole(self._bare(grouped))
-            if whole is not None and whole.time is not None:
-                tried.append(self._tried(origin, grouped, whole.time))
+            other = None if is_far else self._simulated_whole(origin, grouped)
+            if other is not None:
+                tried.append(other)
+                self._keep_best(tried)
             elif origin == "rules" or origin == "none":
                 excluded.append(origin)
         self._prove_best(tried)
@@ -153,21 +147,43 @@ class _Chooser:
             return replace(by_price, simulated=simulated)
         return self._rivals.finished(tried[0].grouped, simulated)
 
+    def _of_least_price(self, by_price: FusedSegment) -> _Tried | None:
+        """The plan of least price, and what its groups take by themselves; None if it has no program."""
+        first, lowered = self._rivals.found, self._whole(by_price)
+        if lowered is None or self._lowering.refused(self._facts, by_price, lowered) is not None:
+            return None
+        timed = lowered.time
+        assert timed is not None
+        self._left = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
+        self._tiles_max = _TILES * _tiles(by_price.groups)
+        for group, (_, part) in zip(first.groups, timed.parts(), strict=True):
+            choice = _choice(first, group)
+            self._alone[group, choice.tiling] = _Met(choice, self._figures(part))
+        return self._tried("price", first, timed)
+
+    def _simulated_whole(self, origin: Origin, grouped: Grouped) -> _Tried | None:
+        """A plan whose program was simulated; None if it has none."""
+        whole = self._whole(self._bare(grouped))
+        return None if whole is None or whole.time is None else self._tried(origin, grouped, whole.time)
+
+    def _keep_best(self, tried: list[_Tried]) -> None:
+        """Sort plans, the best first, and forget the programs of the others: they take much memory."""
+        tried.sort(key=lambda one: self._value(one.totals))
+        for one in tried[1:]:
+            self._lowering.lowered.programs.pop(key_of(self._bare(one.grouped).groups), None)
+
     def _prove_best(self, tried: list[_Tried]) -> None:
         """Sort plans, the best first, and drop those whose program is not safe; the first one's program is kept."""
-        programs = self._lowering.lowered.programs
         while tried:
-            tried.sort(key=lambda one: self._value(one.totals))
+            self._keep_best(tried)
             lowered = self._proved(self._bare(tried[0].grouped))
             if lowered is None or lowered.time is None:
                 del tried[0]
-            elif lowered.time.ticks == tried[0].time.ticks:
+            elif lowered.time.ticks == tried[0].ticks:
                 break
             else:
                 # it is proved in another form
                 tried[0] = self._tried(tried[0].origin, tried[0].grouped, lowered.time)
-        for one in tried[1:]:
-            programs.pop(key_of(self._bare(one.grouped).groups), None)
 
     def _is_far(self, grouped: Grouped, tried: Sequence[_Tried]) -> bool:
         """Whether a strategy's plan is so far behind by price that it is not simulated."""
@@ -336,7 +352,7 @@ class _Chooser:
         )
 
     def _tried(self, origin: Origin, grouped: Grouped, time: ProgramTime) -> _Tried:
-        return _Tried(origin, grouped, time, self._figures(time))
+        return _Tried(origin, grouped, time.ticks, self._figures(time))
 
     def _figures(self, time: ProgramTime) -> Totals:
         dram = time.moved().memories["dram"]

@@ -211,15 +211,23 @@ class LowerSegments:
         try:
             lowered = known or LoweredSegment.of(steps().lowered())
             assert lowered.program is not None
-            assert lowered.sizes is not None
-            if any(actual > limit for _, limit, actual in _amounts(self.profile, lowered.program, lowered.sizes)):
+            if self._exceeds(lowered) and not _loops_throughout(lowered.program):
                 # what was listed for its speed is shorter as loops
                 lowered = LoweredSegment.of(steps().lowered(listed_max=0))
+            if self._exceeds(lowered):
+                # nobody takes it
+                return lowered
             return self._with_proof(lowered)
         except ProgramError as error:
             if error.violation == "size":
                 raise
             return self._with_proof(LoweredSegment.of(steps().lowered(LISTED_ALL)))
+
+    def _exceeds(self, lowered: LoweredSegment) -> bool:
+        """True if a program exceeds what the profile allows."""
+        assert lowered.program is not None
+        assert lowered.sizes is not None
+        return any(actual > limit for _, limit, actual in _amounts(self.profile, lowered.program, lowered.sizes))
 
     def _with_proof(self, lowered: LoweredSegment) -> LoweredSegment:
         program = lowered.program
@@ -341,6 +349,13 @@ def limit_exceeded(
                 hint=f"Raise limits.{field_name} in the profile",
             )
     return None
+
+
+def _loops_throughout(program: Program) -> bool:
+    """True if all groups of a program have commands that loop: none is listed that loops could make shorter."""
+    loops = program.loops
+    is_looping = loops.spaces["counters"][loops.statements["space"]] > 0
+    return len(np.unique(program.group_numbers[is_looping])) == len(program.group_names)
 
 
 def _amounts(profile: Profile, program: Program, sizes: ProgramSizes) -> list[tuple[str, int, int]]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
 
+import numpy as np
+
 from compiler.errors import LimitError
 from compiler.ops.op_facts import OpFacts
 from compiler.program.context import Operand
@@ -17,6 +19,7 @@ from compiler.program.peers import between_cores, is_alike, rate_of, send, share
 from compiler.program.program import OUTPUT, Level, Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
+from compiler.tiling.stationary import part_of
 from compiler.tiling.tile import Spread
 from compiler.units import ceil_div, element_bytes
 
@@ -72,18 +75,24 @@ class SharedLowering(Located):
         # all units work on the same tile
         index = self.rounds[at[0]][0][1]
         receivers = self._receivers_of(step, op, index)
-        boxes = list(dict.fromkeys(wanted for _, _, wanted in receivers))
+        # of many units most make channels that a receiver does not need
+        axis = op.channel_axis
+        channels = np.array([(0, 1) if axis is None else wanted[axis] for _, _, wanted in receivers]).reshape(-1, 2)
         for unit, _ in self.rounds[at[0]]:
             held = self.tile(op.output, unit, index)
             mine = self.unit_part(op, unit, held.box) if held is not None else None
             if held is None or mine is None or is_empty(mine):
                 continue
-            parts = {wanted: overlap(mine, wanted) for wanted in boxes}
-            found = [
-                (target, part)
-                for other, target, wanted in receivers
-                if other != unit and (part := parts[wanted]) is not None
-            ]
+            low, high = (0, 1) if axis is None else mine[axis]
+            parts: dict[Box, Box | None] = {}
+            found = []
+            for number in np.flatnonzero((channels[:, 0] < high) & (channels[:, 1] > low)).tolist():
+                other, target, wanted = receivers[number]
+                if wanted not in parts:
+                    parts[wanted] = overlap(mine, wanted)
+                part = parts[wanted]
+                if other != unit and part is not None:
+                    found.append((target, part))
             self.send(held, found, self.queue(engine, unit), self.element(op.output))
 
     def _receivers_of(self, step: int, op: OpFacts, index: Index) -> list[tuple[int, Held, Box]]:
@@ -303,8 +312,5 @@ def channel_part(op: OpFacts, box: Box, number: int, parts: int) -> Box:
     """Part `number` of `parts` of a box's channels; all of a box without channels."""
     if op.channel_axis is None or parts == 1:
         return box
-    start, stop = box[op.channel_axis]
-    size = ceil_div(stop - start, parts)
-    low = min(stop, start + number * size)
-    part = (low, min(stop, low + size))
+    part = part_of(box[op.channel_axis], number, parts)
     return (*box[: op.channel_axis], part, *box[op.channel_axis + 1 :])

@@ -22,6 +22,10 @@ _NO_SUMS: Final = (
     "the factors are quantised, but not each by one scale and zero point (constants also by output channel),"
     " or sums of their products need more than 32 bits"
 )
+# The same where one is a weight of 4 bits.
+_NO_SUMS_BY_BLOCKS: Final = (
+    "the weights of 4 bits have scales or zero points by block, so no sum of integers gives their products"
+)
 
 
 def arithmetic_doc(fused: FusedGraph, arrays: Collection[str]) -> ArithmeticDoc:
@@ -37,7 +41,7 @@ def arithmetic_doc(fused: FusedGraph, arrays: Collection[str]) -> ArithmeticDoc:
             macs[op.dtype] += op.total_macs
     stored: Counter[str] = Counter()
     for name in facts.weights_of(op.index for op in ops):
-        stored[graph.tensors[name].dtype] += facts.tensor_bytes(name)
+        stored[graph.tensors[name].stored_dtype] += facts.tensor_bytes(name)
     is_quantised = any(_is_quantised(graph.ops[op.index]) for op in ops)
     in_floats = [op for op in ops if is_quantised and _is_in_floats(graph, op)]
     return ArithmeticDoc(
@@ -82,10 +86,19 @@ def _float_products(graph: Graph, products: list[OpFacts], arrays: Collection[st
     return tuple(sorted(made, key=lambda entry: -entry.macs))
 
 
+def _is_made_of_bytes(graph: Graph, name: str) -> bool:
+    """True for floats that a DequantizeLinear makes of integers of 8 bits."""
+    maker = graph.ops[graph.producer[name]] if name in graph.producer else None
+    return maker is not None and maker.kind == "DequantizeLinear" and graph.tensors[maker.inputs[0]].dtype in EIGHT_BITS
+
+
 def _why_in_floats(graph: Graph, op: Op, arrays: Collection[str]) -> str:
     """Why a product of a quantised model is one of floats."""
-    if isinstance(definition(op), MatMulNBits):
+    is_packed = isinstance(definition(op), MatMulNBits)
+    if is_packed and not _is_made_of_bytes(graph, op.inputs[0]):
         return "weights stored in 4 bits become floats as they are multiplied"
+    if is_packed and ARRAY_TYPE in arrays:
+        return _NO_SUMS_BY_BLOCKS
     if ARRAY_TYPE not in arrays:
         return f"the profile has no matrix array for element type {ARRAY_TYPE}"
     for name in op.inputs[:2]:
@@ -103,4 +116,4 @@ def _why_in_floats(graph: Graph, op: Op, arrays: Collection[str]) -> str:
         stored = graph.tensors[maker.inputs[0]].dtype
         if stored not in EIGHT_BITS:
             return f"a factor is of {stored}, not of 8-bit integers"
-    return _NO_SUMS
+    return "the first factor is a constant" if graph.tensors[op.inputs[0]].constant is not None else _NO_SUMS

@@ -39,13 +39,13 @@ class LevelTraffic(Part, frozen=True, kw_only=True):
 class OutputCheck(Part, frozen=True, kw_only=True):
     """How one output compares with the model's own (SIM-1).
 
-    `max_error` and `limit` are relative to the root mean square of the expected tensor (integers: the difference; other
-    exact types: 0 or 1); `max_error` is None where it is not finite. `where` is the index of the largest error, empty
-    for a scalar. `verdict`: `plain`, the limit of the op's roundings, or of a quantised tensor one step; `widened`, the
-    error exceeds that, but not four times `spread`, how far rounding alone carries the tensor in this model; `node by
-    node`, of a quantised network, whose every op agrees if computed from the judge's own values; `undecided`, rounding
-    carries it anywhere, so it cannot be judged and `holds` is None. `spread` is None where it was not measured or is
-    not finite.
+    `max_error` and `limit` are relative to the root mean square of the expected tensor if `is_relative`, for floats
+    (integers: the difference; other exact types: 0 or 1); `max_error` is None where it is not finite. `where` is the
+    index of the largest error, empty for a scalar. `verdict`: `plain`, the limit of the op's roundings, or of a
+    quantised tensor one step; `widened`, the error exceeds that, but not four times `spread`, how far rounding alone
+    carries the tensor in this model; `node by node`, of a quantised network, whose every op agrees if computed from the
+    judge's own values; `undecided`, rounding carries it anywhere, so it cannot be judged and `holds` is None. `spread`
+    is None where it was not measured or is not finite.
     """
 
     tensor: str
@@ -55,6 +55,7 @@ class OutputCheck(Part, frozen=True, kw_only=True):
     holds: bool | None
     verdict: str = "plain"
     spread: float | None = None
+    is_relative: bool = True
 
 
 class ValuesReport(Part, frozen=True, kw_only=True):

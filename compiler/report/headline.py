@@ -234,11 +234,19 @@ def verified_text(plan: Plan, report: Report | None) -> str:
     if not compared:
         return f"no output could be judged; {_undecided(values)}"
     outputs = count_text(len(compared), "output")
-    worst = f"largest relative error {number_text(values.max_error or 0.0)}, allowed {number_text(values.limit or 0.0)}"
+    worst = _worst(values)
     at = f" ({printable(values.tensor or '', 60)}{_index(values.where or ())})" if values.max_error else ""
     agree = f"{outputs} compared with {printable(values.judge or '', 60)} on random inputs"
     undecided = _undecided(values)
     return f"{agree}: {worst}{at}{f'; {undecided}' if undecided else ''}"
+
+
+def _worst(values: ValuesReport) -> str:
+    """The error nearest to its limit: relative for floats, in steps for integers."""
+    error, allowed = values.max_error or 0.0, number_text(values.limit or 0.0)
+    if all(output.is_relative for output in values.outputs if output.tensor == values.tensor):
+        return f"largest relative error {number_text(error)}, allowed {allowed}"
+    return f"{count_text(int(error), 'step')} off at most, allowed {allowed}" if error else "equal"
 
 
 def _undecided(values: ValuesReport) -> str:

@@ -101,6 +101,7 @@ def output_check(comparison: Comparison, judged: Judged | None = None) -> doc.Ou
         holds=None if verdict is Verdict.UNDECIDED else comparison.holds,
         verdict=verdict.value,
         spread=None if judged is None or judged.spread is None else _finite(judged.spread),
+        is_relative=comparison.is_relative,
     )
 
 

@@ -70,7 +70,7 @@ class Comparison:
     `max_error` and `limit` are relative to the reference's root mean square; for integers they are differences, for
     booleans and text 1 and 0 if anything differs. `where` is the index of the largest error, with the element got and
     the expected one. It is empty for a scalar and if types or shapes differ; then `got` and `expected` name those.
-    `differing`: how many elements are not equal.
+    `differing`: how many elements are not equal. `is_relative`: the tensor is of floats.
     """
 
     tensor: str
@@ -81,6 +81,7 @@ class Comparison:
     expected: Value
     holds: bool
     differing: int = 0
+    is_relative: bool = False
 
 
 def compare(tensor: str, got: Any, expected: Any, *, limit: float | None = None, step: float = 0.0) -> Comparison:
@@ -129,6 +130,7 @@ def compare(tensor: str, got: Any, expected: Any, *, limit: float | None = None,
         expected=_element(b[where]),
         holds=bool(within.all()) and plain <= (LEAST_FEW + _FEW * b.size if step else 0),
         differing=int(np.count_nonzero(errors)),
+        is_relative=is_float,
     )
 
 
@@ -288,6 +290,7 @@ def _sequences(
                 got=found.got,
                 expected=found.expected,
                 holds=found.holds,
+                is_relative=found.is_relative,
             )
     return worst
 

@@ -417,10 +417,10 @@ class GroupGeometry:
     def product(self) -> OpFacts | None:
         """The group's only product, if it can be summed in parts.
 
-        It is the first op, of one group, and what it reads no other op does; all after it goes position by position.
+        It is the first op, and what it reads no other op does; all after it goes position by position.
         """
         first = self.ops[0]
-        if first.matrix is None or first.matrix.groups > 1 or first.matrix.in_channels == 1:
+        if first.matrix is None or not first.sums_in_parts or first.matrix.in_channels == 1:
             return None
         read = {operand.tensor for operand in first.operands if not operand.constant}
         for op in self.ops[1:]:

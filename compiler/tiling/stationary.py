@@ -87,6 +87,14 @@ def is_shared_out(facts: GraphFacts, op: OpFacts, operand: Operand) -> bool:
     return channel_axis(op, operand, facts.tensors[operand.tensor].shape) is not None
 
 
+def has_all_shared(facts: GraphFacts, op: OpFacts, channels: int) -> bool:
+    """True if so many output channels of an op are all that its weights are shared out by, or none are shared out."""
+    if not any(operand.constant and is_shared_out(facts, op, operand) for operand in op.operands):
+        return True
+    assert op.channel_axis is not None
+    return channels == facts.tensors[op.output].shape[op.channel_axis]
+
+
 def resident_part(
     facts: GraphFacts, op: OpFacts, operand: Operand, profile: Profile, core: int
 ) -> tuple[tuple[int, int], ...]:
@@ -111,12 +119,15 @@ def cores_of_channels(channels: int, profile: Profile) -> tuple[int, ...]:
 def _channels_of_core(channels: int, profile: Profile, core: int) -> tuple[int, int]:
     """The range of the channels that one core holds; empty where they do not go round."""
     per = profile.units.cores
-    start, stop = 0, channels
-    for number, parts in ((core // per, profile.cores // per), (core % per, per)):
-        size = ceil_div(stop - start, parts)
-        start = min(stop, start + number * size)
-        stop = min(stop, start + size)
-    return start, stop
+    return part_of(part_of((0, channels), core // per, profile.cores // per), core % per, per)
+
+
+def part_of(channels: tuple[int, int], number: int, parts: int) -> tuple[int, int]:
+    """Part `number` of `parts` of a range of channels: of the work on them, and of the weights that lie where it is."""
+    start, stop = channels
+    size = ceil_div(stop - start, parts)
+    low = min(stop, start + number * size)
+    return low, min(stop, low + size)
 
 
 def channel_axis(op: OpFacts, operand: Operand, shape: tuple[int, ...]) -> int | None:

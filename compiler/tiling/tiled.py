@@ -13,6 +13,7 @@ from compiler.tiling.cut import GroupCut
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import largest_part
 from compiler.tiling.stages import CoreStage, beside_weights, core_stages
+from compiler.tiling.stationary import has_all_shared
 from compiler.tiling.tile import HaloMode, Spread, WeightHome
 from compiler.tiling.weights import (
     StepWeights,
@@ -100,14 +101,18 @@ class TiledGroup(GroupCut):
     def weights_in_place(self) -> bool:
         """True if stationary weights lie where they are used, so that nothing is staged.
 
-        They are shared out by their op's own channels. Where a view makes other axes of these, a tile needs some of
-        them only, and so other ones in a core than lie there.
+        They are shared out by all of their op's own channels. A tile that needs only some of these, for a view makes
+        other axes of them or no output needs the rest, needs other ones in a core than lie there.
         """
         parts = self.configuration.units * self.configuration.cores
         shared_out = self.slices == 1 and self.channel_parts == parts == self.profile.cores
         if not self.profile.is_stationary or not shared_out:
             return False
-        return parts == 1 or self.geometry.channels_follow or (self.walk.tiles == 1 and not self.is_nested)
+        if parts == 1 or self.geometry.channels_follow:
+            return True
+        facts, channels = self.geometry.facts, self.frustums.channels
+        has_all = all(has_all_shared(facts, op, channels(op)) for op in self.geometry.ops)
+        return self.walk.tiles == 1 and not self.is_nested and has_all
 
     @lazy
     def homes(self) -> tuple[WeightHome, ...]:

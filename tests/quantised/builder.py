@@ -34,11 +34,15 @@ class Quantised:
 
 
 class Builder:
-    """A graph under construction. Every node is computed at once, for its results say which scales fit them."""
+    """A graph under construction. Every node is computed at once, for its results say which scales fit them.
 
-    def __init__(self, seed: int) -> None:
-        self.random = np.random.default_rng([28, seed])
-        self.opset = self.pick(_OPSETS)
+    With `four_bits` weights have 4 bits, most of them one zero point.
+    """
+
+    def __init__(self, seed: int, *, four_bits: bool = False) -> None:
+        self.random = np.random.default_rng([28, seed, 4] if four_bits else [28, seed])
+        self.four_bits = four_bits
+        self.opset = _OPSETS[-1] if four_bits else self.pick(_OPSETS)
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: dict[str, Array] = {}
         self.outputs: list[str] = []
@@ -139,8 +143,8 @@ class Builder:
         return ldexp((round(mantissa * 2**12) + int(self.random.integers(2**12)) / 2**12) / 2**12, exponent)
 
     def activation_type(self) -> Any:
-        """The integer type of the next map."""
-        if self.opset >= 21 and self.chance(0.08):
+        """The integer type of the next map; of 16 bits only where a float's last bit cannot be a step of them."""
+        if self.opset >= 21 and self.chance(0.08) and self.is_exact:
             return self.pick((np.int16, np.uint16))
         return self.pick(self.activations)
 
@@ -191,7 +195,7 @@ class Builder:
     def weight(self, shape: Sequence[int], axis: int, depth: int, **wanted: Any) -> Quantised:
         """A quantised initialiser; scales and zero points per tensor, or along an axis, for sums of that depth."""
         kinds: list[Any] = [np.int8, np.int8, np.uint8]
-        if self.opset >= 21 and not wanted and self.chance(0.2):
+        if self.opset >= 21 and not wanted and (self.four_bits or self.chance(0.2)):
             kinds = list(_INT4)
         kind = np.dtype(wanted.get("kind") or self.pick(kinds))
         bits = 4 if kind in _INT4 else wanted.get("bits") or self.pick((7, 8, 8))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -97,6 +98,15 @@ class Net:
         scales = self.constant(self.scales(shape[axis]))
         zeros = self.constant(np.full(shape[axis], zero), kind)
         return self.node("DequantizeLinear", integers, scales, zeros, axis=axis)
+
+    def four_bits(self, *shape: int, axis: int | None = 0, signed: bool = True, zero: int = 0) -> str:
+        """Dequantised weights of 4 bits with one zero point, of a scale per channel of an axis or of one scale."""
+        kind, low = (ml_dtypes.int4, -8) if signed else (ml_dtypes.uint4, 0)
+        integers = self.constant(self.random.integers(low, low + 16, shape), kind)
+        if axis is None:
+            return self.dq(integers, 0.02, zero, kind)
+        scales, zeros = 10 * self.scales(shape[axis]), np.full(shape[axis], zero)
+        return self.node("DequantizeLinear", integers, self.constant(scales), self.constant(zeros, kind), axis=axis)
 
     def bias(self, count: int) -> str:
         """A bias of floats."""
@@ -295,6 +305,50 @@ def padded_data(net: Net) -> None:
     net.result(net.q(net.node("Conv", x, net.weight(6, 4, 3, 3), net.bias(6)), 0.05))
 
 
+def padded_by_a_number(net: Net) -> None:
+    """A Pad with a number that one of the integers stands for, and one that repeats the edge."""
+    number = net.constant(np.float32(-30) * np.float32(0.03))
+    x = net.node(
+        "Pad", net.qdq(net.input(1, 4, 8, 8), 0.03, 7), net.constant([0, 0, 1, 0, 0, 0, 1, 0], np.int64), number
+    )
+    x = net.node("Pad", x, net.constant([0, 0, 0, 1, 0, 0, 0, 1], np.int64), mode="edge")
+    net.result(net.q(net.node("Conv", x, net.weight(6, 4, 3, 3), net.bias(6)), 0.05))
+
+
+def padded_by_no_integer(net: Net) -> None:
+    """A Pad with a number between two integers' numbers."""
+    pads, number = net.constant([0, 0, 1, 1, 0, 0, 1, 1], np.int64), net.constant(0.05)
+    x = net.node("Pad", net.qdq(net.input(1, 4, 8, 8), 0.03, 7), pads, number)
+    net.result(net.q(net.node("Conv", x, net.weight(6, 4, 3, 3), net.bias(6)), 0.05))
+
+
+def limited_data(net: Net) -> None:
+    """A Relu between DequantizeLinear and Conv."""
+    x = net.node("Relu", net.qdq(net.input(1, 4, 8, 8), 0.03, -5))
+    net.result(net.q(net.node("Conv", x, net.weight(6, 4, 3, 3), net.bias(6)), 0.05))
+
+
+def product_of_several_readers(net: Net) -> None:
+    """A product rounded for one reader and read in floats by another and as an output."""
+    product = net.node("Conv", _image(net), net.weight(6, 4, 3, 3), net.bias(6))
+    y = net.qdq(product, 0.05)
+    net.result(net.q(net.node("Conv", y, net.weight(2, 6, 1, 1)), 0.05))
+    net.result(net.q(net.node("Tanh", product), 1 / 127))
+    net.result(product, TensorProto.FLOAT)
+
+
+def normalised(net: Net) -> None:
+    """Normalisations, LogSoftmax and reductions between conversions, then a product."""
+    parameters = [net.constant(net.random.uniform(0.5, 1.5, 4)), net.bias(4)]
+    x = net.qdq(net.node("InstanceNormalization", _image(net), *parameters), 0.03, 2)
+    x = net.qdq(net.node("LRN", x, size=3), 0.03, 1)
+    rows = net.node("Reshape", x, net.constant([1, 16, 16], np.int64))
+    rows = net.qdq(net.node("LayerNormalization", rows, net.bias(16), net.bias(16)), 0.02, 3)
+    net.result(net.q(net.node("ReduceL2", rows, axes=[2], keepdims=0), 0.03))
+    net.result(net.q(net.node("LogSoftmax", rows, axis=-1), 0.05, 100))
+    net.result(net.q(net.node("MatMul", rows, net.weight(16, 10, axis=1)), 0.1))
+
+
 def pools_between(net: Net) -> None:
     """MaxPool between DequantizeLinear and Conv, GlobalAveragePool behind another."""
     x = net.node("MaxPool", _image(net), kernel_shape=[2, 2], strides=[2, 2])
@@ -329,6 +383,20 @@ def concatenated_data(net: Net) -> None:
     a = net.qdq(net.node("Conv", x, net.weight(3, 4, 3, 3), pads=[1] * 4), 0.05)
     b = net.qdq(net.node("Conv", x, net.weight(5, 4, 1, 1)), 0.05)
     net.result(net.q(net.node("Conv", net.node("Concat", a, b, axis=1), net.weight(6, 8, 3, 3)), 0.1))
+
+
+def concatenated_data_of_two_scales(net: Net) -> None:
+    """Concat of branches of two scales, whose result nobody rounds again."""
+    x = _image(net)
+    a = net.qdq(net.node("Conv", x, net.weight(3, 4, 3, 3), pads=[1] * 4), 0.05)
+    b = net.qdq(net.node("Conv", x, net.weight(5, 4, 1, 1)), 0.06)
+    net.result(net.q(net.node("Conv", net.node("Concat", a, b, axis=1), net.weight(6, 8, 3, 3)), 0.1))
+
+
+def concatenated_with_zeros(net: Net) -> None:
+    """Channels of constant zeros beside data."""
+    x = net.node("Concat", _image(net), net.constant(np.zeros((1, 2, 8, 8))), axis=1)
+    net.result(net.q(net.node("Conv", x, net.weight(6, 6, 3, 3)), 0.1))
 
 
 def attention(net: Net) -> None:
@@ -454,12 +522,19 @@ def wide_activations(net: Net) -> None:
 
 
 def zero_points_by_channel(net: Net) -> None:
-    """Weights with a zero point of their own per channel."""
-    zeros = net.constant(net.random.integers(-9, 9, 6), _INT8)
-    weight = net.node(
-        "DequantizeLinear", net.constant(net.integers(6, 4, 3, 3), _INT8), net.constant(net.scales(6)), zeros, axis=0
-    )
-    net.result(net.q(net.node("Conv", _image(net), weight, net.bias(6)), 0.05))
+    """Weights with a zero point of their own per channel: of windows with padding, of groups, of a matrix."""
+
+    def weight(*shape: int, axis: int) -> str:
+        zeros, scales = net.constant(net.random.integers(-9, 9, shape[axis]), _INT8), net.scales(shape[axis])
+        integers = net.constant(net.integers(*shape), _INT8)
+        return net.node("DequantizeLinear", integers, net.constant(scales), zeros, axis=axis)
+
+    made = net.node("Conv", _image(net), weight(6, 4, 3, 3, axis=0), net.bias(6), pads=[1, 1, 1, 1])
+    made = net.qdq(made, 0.05, 7)
+    made = net.qdq(net.node("Conv", made, weight(6, 1, 3, 3, axis=0), group=6), 0.04, -3)
+    made = net.qdq(net.node("ConvTranspose", made, weight(6, 5, 2, 2, axis=1), strides=[2, 2]), 0.05, 2)
+    rows = net.node("Flatten", made, axis=3)
+    net.result(net.q(net.node("MatMul", rows, weight(12, 7, axis=1)), 0.1))
 
 
 def omitted_inputs(net: Net) -> None:
@@ -516,6 +591,37 @@ def conversions_of_microsoft(net: Net) -> None:
     net.result(net.q(net.node("MatMul", x, net.weight(16, 6, axis=1)), 0.1), shape=(5, 6))
 
 
+# Weights of 4 bits with data of 8
+
+
+def convolutions_of_4_bits(net: Net) -> None:
+    """One group with an odd number of numbers per filter, several groups, one channel per group; padding."""
+    x = net.qdq(net.input(1, 3, 9, 9), 0.03, 11)
+    y = net.qdq(net.node("Conv", x, net.four_bits(8, 3, 3, 3), net.bias(8), pads=[1] * 4), 0.2, -3)
+    z = net.qdq(net.node("Conv", y, net.four_bits(12, 2, 3, 3, signed=False, zero=7), pads=[1] * 4, group=4), 0.5)
+    w = net.node("Conv", z, net.four_bits(24, 1, 5, 5, axis=None, zero=-2), net.bias(24), pads=[2] * 4, group=12)
+    net.result(net.q(w, 2.0, 1))
+
+
+def transposed_convolutions_of_4_bits(net: Net) -> None:
+    """One group with a scale per channel, and two groups with one scale."""
+    x = net.qdq(net.input(1, 5, 6, 6), 0.03, 11)
+    y = net.qdq(net.node("ConvTranspose", x, net.four_bits(5, 6, 3, 3, axis=1), net.bias(6), strides=[2, 2]), 0.1, 4)
+    weight = net.four_bits(6, 3, 3, 3, axis=None, signed=False, zero=9)
+    net.result(net.q(net.node("ConvTranspose", y, weight, net.bias(6), strides=[2, 2], group=2), 0.5))
+
+
+def products_of_4_bits(net: Net) -> None:
+    """Gemm with the weight either way, MatMul of a weight turned as nn.Linear has it, and of one per head."""
+    x = net.qdq(net.input(5, 15), 0.03, 3, _UINT8)
+    net.result(net.q(net.node("Gemm", x, net.four_bits(6, 15), net.bias(6), transB=1), 0.05))
+    net.result(net.q(net.node("Gemm", x, net.four_bits(15, 6, axis=1, zero=3), net.bias(6)), 0.05))
+    turned = net.node("Transpose", net.four_bits(7, 15, signed=False, zero=8), perm=[1, 0])
+    net.result(net.q(net.node("MatMul", x, turned), 0.05))
+    heads = net.qdq(net.input(3, 5, 9), 0.03, 5)
+    net.result(net.q(net.node("MatMul", heads, net.four_bits(3, 9, 6, axis=2)), 0.05))
+
+
 # Models larger than a chip's memories, so that they are tiled
 
 
@@ -569,11 +675,30 @@ def large_attention(net: Net) -> None:
     net.result(net.q(net.node("MatMul", joined, net.weight(128, 128, axis=1)), 1.0))
 
 
+def large_normalisations(net: Net) -> None:
+    """Normalisations and a mean over more than a core holds of floats."""
+    x = net.qdq(net.input(1, 3, 300, 310), 0.02, 3)
+    parameters = [net.constant(net.random.uniform(0.5, 1.5, 3)), net.bias(3)]
+    y = net.qdq(net.node("InstanceNormalization", x, *parameters), 0.03, 2)
+    mean = net.qdq(net.node("ReduceMean", y, axes=[2, 3], keepdims=0), 0.01)
+    net.result(net.q(net.node("MatMul", mean, net.weight(3, 8, axis=1)), 0.001))
+    net.result(net.q(net.node("Softmax", net.qdq(net.input(2, 90_000), 0.05), axis=-1), 1e-6))
+
+
 def large_classifier(net: Net) -> None:
     """Weights of six million bytes; a second product whose result stays float."""
     x = net.qdq(net.input(1, 2048), 0.03, 3)
     net.result(net.q(net.node("Gemm", x, net.weight(3000, 2048), net.bias(3000), transB=1), 1.0))
     net.result(net.node("Gemm", x, net.weight(100, 2048), net.bias(100), transB=1), TensorProto.FLOAT)
+
+
+def large_weights_of_4_bits(net: Net) -> None:
+    """Sums of 4,608 products, strides, one channel per group, and a classifier of a million weights."""
+    x = net.qdq(net.input(1, 512, 9, 9), 0.03, 11)
+    y = net.qdq(net.node("Conv", x, net.four_bits(320, 512, 3, 3), net.bias(320), pads=[0, 1, 1, 0]), 3.0, -3)
+    z = net.qdq(net.node("Conv", y, net.four_bits(320, 1, 3, 3), pads=[1] * 4, strides=[2, 2], group=320), 3.0, 2)
+    flat = net.node("Flatten", z)
+    net.result(net.q(net.node("Gemm", flat, net.four_bits(130, 5120), net.bias(130), transB=1), 9.0))
 
 
 # By name: what makes the form, and the ONNX opset that it is written in.
@@ -602,11 +727,18 @@ FORMS: Final[Mapping[str, tuple[Callable[[Net], None], int]]] = MappingProxyType
                 clipped_integers,
                 added_bias,
                 padded_data,
+                padded_by_a_number,
+                padded_by_no_integer,
+                limited_data,
+                product_of_several_readers,
+                normalised,
                 pools_between,
                 hard_swish,
                 silu_of_a_float_product,
                 unfolded_normalisation,
                 concatenated_data,
+                concatenated_data_of_two_scales,
+                concatenated_with_zeros,
                 attention,
                 split_data,
                 leaky,
@@ -632,10 +764,15 @@ FORMS: Final[Mapping[str, tuple[Callable[[Net], None], int]]] = MappingProxyType
                 large_groups,
                 large_perceptron,
                 large_attention,
+                large_normalisations,
                 large_classifier,
             )
         },
         "half_floats": (half_floats, 21),
+        "convolutions_of_4_bits": (convolutions_of_4_bits, 21),
+        "transposed_convolutions_of_4_bits": (transposed_convolutions_of_4_bits, 21),
+        "products_of_4_bits": (products_of_4_bits, 21),
+        "large_weights_of_4_bits": (large_weights_of_4_bits, 21),
         "wide_activations": (wide_activations, 21),
     }
 )

@@ -89,13 +89,15 @@ def _groups(b: Builder, channels: int) -> tuple[int, int]:
     return groups, groups * b.whole(1, 3 if groups > 1 else 8)
 
 
-def _conv(b: Builder, x: Quantised) -> Quantised | None:
-    channels, *space = b.shape(x)[1:]
+def _conv(b: Builder, x: Quantised, data: str = "") -> Quantised | None:
+    """A convolution of `data`, floats of the scale of x, or of x itself."""
+    data = data or b.dequantise(x)
+    channels, *space = b.array(data).shape[1:]
     geometry = _conv_geometry(b, space)
     groups, filters = _groups(b, channels)
     shape = (filters, channels // groups, *geometry["kernel_shape"])
     w = b.weight(shape, 0, int(np.prod(shape[1:])))
-    inputs = [b.dequantise(x), b.weight_floats(w, 0), *b.bias(x, w, filters)]
+    inputs = [data, b.weight_floats(w, 0), *b.bias(x, w, filters)]
     return b.finish(b.node("Conv", *inputs, group=groups, **geometry))
 
 
@@ -122,10 +124,12 @@ def _conv_transpose(b: Builder, x: Quantised) -> Quantised | None:
     return b.finish(b.node("ConvTranspose", *inputs, group=groups, kernel_shape=kernel, **attributes))
 
 
-def _matmul(b: Builder, x: Quantised) -> Quantised | None:
-    depth, columns = b.shape(x)[-1], b.whole(1, 12)
+def _matmul(b: Builder, x: Quantised, data: str = "") -> Quantised | None:
+    """A matrix product of `data`, floats of the scale of x, or of x itself."""
+    data = data or b.dequantise(x)
+    depth, columns = b.array(data).shape[-1], b.whole(1, 12)
     w = b.weight((depth, columns), 1, depth)
-    return b.finish(b.node("MatMul", b.dequantise(x), b.weight_floats(w, 1)))
+    return b.finish(b.node("MatMul", data, b.weight_floats(w, 1)))
 
 
 def _gemm(b: Builder, x: Quantised) -> Quantised | None:
@@ -163,7 +167,133 @@ def _float_conv(b: Builder, x: Quantised) -> Quantised | None:
     return b.finish(b.node("Conv", b.dequantise(x), w))
 
 
+# Products of what was moved between DequantizeLinear and the product
+
+
+def _number(b: Builder, x: Quantised) -> np.float32:
+    """The number of one of x's integers, or rarely of none."""
+    zero = int(b.array(x.zero_point)) if x.zero_point else 0
+    limits = np.iinfo(b.array(x.name).dtype)
+    steps = b.pick((0, 0, int(limits.min), int(limits.max), b.whole(zero - 20, zero + 20))) - zero
+    if b.chance(0.1):
+        return np.float32(b.random.uniform(-1, 1))
+    return np.float32(steps) * np.float32(b.array(x.scale).reshape(()))
+
+
+def _padded(b: Builder, x: Quantised, data: str) -> str:
+    shape = b.array(data).shape
+    mode = b.pick(("constant", "constant", "constant", "edge", "reflect"))
+    most = [0 if at < 2 and len(shape) > 2 else min(2, extent - 1) for at, extent in enumerate(shape)] * 2
+    value = [b.constant(_number(b, x))] if mode == "constant" and b.chance(0.6) else []
+    return b.node("Pad", data, b.ints(*(b.whole(0, extent) for extent in most)), *value, mode=mode)
+
+
+def _joined(b: Builder, x: Quantised, data: str) -> str:
+    """A Concat with what has the same scale, another scale, or is constant."""
+    shape = b.array(data).shape
+    axis = 1 if len(shape) == 4 else len(shape) - 1
+    form = b.pick(("same", "same", "same", "another zero", "zeros", "numbers", "other"))
+    if form in ("same", "another zero"):
+        zero = [x.zero_point] if x.zero_point else []
+        if form == "another zero":
+            zero = [b.constant(np.array(b.whole(1, 9), b.array(x.name).dtype))]
+        shifted = b.node("Mul", data, b.constant(np.float32(b.random.uniform(0.2, 1))))
+        rounded = b.node("QuantizeLinear", shifted, x.scale, *zero)
+        other = b.node("DequantizeLinear", rounded, x.scale, *zero)
+    elif form == "other":
+        floats = b.node("Mul", data, b.constant(np.float32(b.random.uniform(0.2, 1))))
+        other = b.dequantise(b.quantise(floats))
+    else:
+        number = np.float32(0) if form == "zeros" else _number(b, x)
+        other = b.constant(np.full(shape, number))
+    return b.node("Concat", *((data, other) if b.chance(0.7) else (other, data)), axis=axis)
+
+
+def _enlarged(b: Builder, x: Quantised, data: str) -> str:
+    """A Resize to the nearest, of maps."""
+    del x
+    shape = b.array(data).shape
+    if len(shape) != 4 or max(shape[2:]) * 2 > LARGEST_EXTENT:
+        return data
+    given = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return b.node("Resize", data, "", b.constant(np.array([1, 1, 2, 2], np.float32)), **given)
+
+
+def _limited(b: Builder, x: Quantised, data: str) -> str:
+    """A Relu, or a Clip to numbers that integers have."""
+    if b.chance(0.5):
+        return b.node("Relu", data)
+    return b.node("Clip", data, *(b.constant(bound) for bound in sorted((_number(b, x), _number(b, x)))))
+
+
+def _rearranged(b: Builder, x: Quantised, data: str) -> str:
+    """A Transpose of the last axes, a Slice, a MaxPool or the largest along the last axis."""
+    del x
+    shape = b.array(data).shape
+    form = b.pick(("Transpose", "Slice", "MaxPool", "ReduceMax"))
+    if form == "Slice":
+        axis = len(shape) - 1
+        return b.node("Slice", data, b.ints(shape[axis] // 3), b.ints(shape[axis]), b.ints(axis))
+    if form == "MaxPool" and len(shape) > 2:
+        return b.node("MaxPool", data, kernel_shape=[min(2, extent) for extent in shape[2:]])
+    if form == "ReduceMax":
+        return _reduced(b, "ReduceMax", data, len(shape) - 1)
+    return b.node("Transpose", data, perm=[*range(len(shape) - 2), len(shape) - 1, len(shape) - 2])
+
+
+_MOVES: Final = (_padded, _joined, _enlarged, _limited, _rearranged)
+
+
+def _behind_moves(product: Callable[[Builder, Quantised, str], Quantised | None]) -> Any:
+    def make(b: Builder, x: Quantised) -> Quantised | None:
+        data = b.dequantise(x)
+        for _ in range(b.whole(1, 3)):
+            data = b.pick(_MOVES)(b, x, data)
+        return product(b, x, data)
+
+    return make
+
+
+def _reduced(b: Builder, op_type: str, data: str, axis: int) -> str:
+    """A reduction along an axis, which stays with one position; where axes stand depends on op and opset."""
+    as_input = b.opset >= 18 or op_type == "ReduceSum"
+    return b.node(op_type, data, b.ints(axis)) if as_input else b.node(op_type, data, axes=[axis])
+
+
 # Ops that are float inside
+
+
+def _reduction(op_type: str) -> Callable[[Builder, Quantised], Quantised | None]:
+    """Along one axis, quantised again or not."""
+    return lambda b, x: b.quantise(_reduced(b, op_type, b.dequantise(x), b.whole(1, len(b.shape(x)) - 1)))
+
+
+def _position(b: Builder, x: Quantised) -> Quantised | None:
+    """Positions of the largest, which are outputs."""
+    op_type, axis = b.pick(("ArgMax", "ArgMin")), b.whole(0, len(b.shape(x)) - 1)
+    b.outputs.append(b.node(op_type, b.dequantise(x), axis=axis, keepdims=b.whole(0, 1)))
+    return x
+
+
+def _by_channel(b: Builder, x: Quantised, op_type: str, count: int) -> Quantised | None:
+    """A normalisation with parameters by channel: scale, bias, and where statistics are given mean and variance."""
+    channels = b.shape(x)[1]
+    ranges = ((0.5, 2.0), (-1.0, 1.0), (-0.5, 0.5), (0.5, 2.0))[:count]
+    parameters = [b.constant(b.random.uniform(low, high, channels).astype(np.float32)) for low, high in ranges]
+    return b.quantise(b.node(op_type, b.dequantise(x), *parameters, epsilon=1e-3))
+
+
+def _running_sum(b: Builder, x: Quantised) -> Quantised | None:
+    return b.quantise(b.node("CumSum", b.dequantise(x), b.constant(np.int64(len(b.shape(x)) - 1))))
+
+
+def _rms_norm(b: Builder, x: Quantised) -> Quantised | None:
+    """As exporters write it before opset 23: x / √(mean of squares + epsilon) · gain."""
+    floats = b.dequantise(x)
+    squares = b.node("Pow", floats, b.constant(np.float32(2)))
+    mean = b.node("Add", _reduced(b, "ReduceMean", squares, len(b.shape(x)) - 1), b.constant(np.float32(1e-3)))
+    gain = b.constant(b.random.uniform(0.5, 2, b.shape(x)[-1]).astype(np.float32))
+    return b.quantise(b.node("Mul", b.node("Div", floats, b.node("Sqrt", mean)), gain))
 
 
 def _binary(op_type: str) -> Callable[[Builder, Quantised], Quantised | None]:
@@ -410,6 +540,31 @@ OPS: Final = (
     Op(name="Gelu", make=_unary("Gelu"), ranks=(2, 3, 4), opset=20, often=1, is_exact=False),
     Op(name="Softmax", make=_unary("Softmax", axis=-1), ranks=(2, 3, 4), often=1, is_exact=False),
     Op(name="LayerNormalization", make=_layer_norm, ranks=(2, 3, 4), opset=17, often=1, is_exact=False),
+    Op(name="LogSoftmax", make=_unary("LogSoftmax", axis=-1), ranks=(2, 3), often=1, is_exact=False),
+    Op(name="RMSNormalization", make=_rms_norm, ranks=(2, 3), often=1, is_exact=False),
+    Op(
+        name="InstanceNormalization",
+        make=lambda b, x: _by_channel(b, x, "InstanceNormalization", 2),
+        ranks=(3, 4),
+        often=1,
+        is_exact=False,
+    ),
+    Op(
+        name="BatchNormalization",
+        make=lambda b, x: _by_channel(b, x, "BatchNormalization", 4),
+        ranks=(3, 4),
+        often=1,
+        is_exact=False,
+    ),
+    Op(name="LRN", make=_unary("LRN", size=3), ranks=(4,), often=1, is_exact=False),
+    Op(name="CumSum", make=_running_sum, ranks=(2, 3), often=1, is_exact=False),
+    Op(name="ReduceMean", make=_reduction("ReduceMean"), ranks=(2, 3, 4), often=1, is_exact=False),
+    Op(name="ReduceSum", make=_reduction("ReduceSum"), ranks=(2, 3, 4), often=1, is_exact=False),
+    Op(name="ReduceL2", make=_reduction("ReduceL2"), ranks=(2, 3), often=1, is_exact=False),
+    Op(name="ReduceMax", make=_reduction("ReduceMax"), ranks=(2, 3, 4), often=1),
+    Op(name="ArgMax", make=_position, ranks=(2, 3, 4), often=1),
+    Op(name="Conv behind moves", make=_behind_moves(_conv), ranks=(3, 4), often=6),
+    Op(name="MatMul behind moves", make=_behind_moves(_matmul), ranks=(2, 3), often=4),
     Op(name="Flatten", make=_flatten, ranks=(4,)),
     Op(name="Reshape", make=_reshape, ranks=(2, 3, 4)),
     Op(name="Transpose", make=_transpose, ranks=(2, 3, 4), often=1),
@@ -421,13 +576,22 @@ OPS: Final = (
 )
 
 
-def quantised_graph(seed: int) -> QuantisedGraph:
-    """The graph of a seed: 1 to 6 ops, each on the latest value or an older one."""
-    b = Builder(seed)
+# The ops with a quantised weight as a second factor.
+_BY_WEIGHTS: Final = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+
+
+def quantised_graph(seed: int, *, four_bits: bool = False) -> QuantisedGraph:
+    """The graph of a seed: 1 to 6 ops, each on the latest value or an older one.
+
+    With `four_bits` weights have 4 bits, and the first op has one.
+    """
+    b = Builder(seed, four_bits=four_bits)
     x = _first(b)
-    for _ in range(b.whole(1, _MOST_OPS)):
+    for number in range(b.whole(1, _MOST_OPS)):
         rank = len(b.shape(x))
         allowed = [op for op in OPS if rank in op.ranks and op.opset <= b.opset]
+        if four_bits and not number:
+            allowed = [op for op in allowed if op.name in _BY_WEIGHTS]
         op = b.pick([op for op in allowed for _ in range(op.often)])
         b.ops.append(op.name)
         b.is_exact &= op.is_exact

@@ -5,7 +5,9 @@ networks of the onnx package with calibrated weights (`light_resnet50` and its l
 
 - `int8`: quantize_static, QDQ, weights per channel, int8 activations and weights
 - `uint8`: the same with uint8 activations
+- `int4`: as `int8` with int4 weights
 - `dynamic`: quantize_dynamic, which writes DynamicQuantizeLinear with MatMulInteger and ConvInteger
+- `dynamic_all`: the same with products of two activations among them (its extra option MatMulConstBOnly is False)
 
 4-bit decoders need a package that is not locked; they are committed (four_bits.py).
 """
@@ -34,7 +36,7 @@ from tests.calibrate import calibrated
 from tests.exported import ExportedModel, exported_models
 
 Array = NDArray[Any]
-Form = Literal["int8", "uint8", "dynamic"]
+Form = Literal["int8", "uint8", "int4", "dynamic", "dynamic_all"]
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 # A classifier of full size, small ones, detectors, an encoder, a vision transformer, a decoder.
 NETWORKS: Final = (
@@ -120,21 +122,21 @@ def _quantise(data: bytes, network: str, form: Form, path: Path) -> None:
     floats.write_bytes(data)
     # what is symbolic in shapes needs sympy, which is not among the locked packages
     quant_pre_process(str(floats), str(prepared), skip_symbolic_shape=True)
-    if form == "dynamic":
+    if form in ("dynamic", "dynamic_all"):
         model = onnx.load(prepared)
         # the tool turns weights of a Gemm and leaves the shape that the preparation noted
         del model.graph.value_info[:]
-        quantization.quantize_dynamic(model, str(path))
+        quantization.quantize_dynamic(model, str(path), extra_options={"MatMulConstBOnly": form == "dynamic"})
         return
-    activations = {"int8": quantization.QuantType.QInt8, "uint8": quantization.QuantType.QUInt8}[form]
+    kinds = quantization.QuantType
     quantization.quantize_static(
         str(prepared),
         str(path),
         _Samples(network),
         quant_format=quantization.QuantFormat.QDQ,
         per_channel=True,
-        activation_type=activations,
-        weight_type=quantization.QuantType.QInt8,
+        activation_type=kinds.QUInt8 if form == "uint8" else kinds.QInt8,
+        weight_type=kinds.QInt4 if form == "int4" else kinds.QInt8,
     )
 
 

@@ -10,7 +10,10 @@ It shares no code with compiler/. Its rules:
    divided by the output scale and rounded once, half to even, without an error; else it is rounded once to a float.
 4. QLinearConv, QLinearMatMul, ConvInteger and MatMulInteger follow the standard, exactly.
 5. QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear of floats follow the standard, in float arithmetic.
-6. Any other node is computed alone by ONNX Runtime without optimisation, in the float types of its operands.
+6. What moves or chooses elements of dequantised tensors gives a dequantised tensor of their scale and zero point, if
+   they have one together; constants among them, and the value of a Pad, must be exactly that of an integer. So does a
+   Relu or Clip that takes each number of an integer to one.
+7. Any other node is computed alone by ONNX Runtime without optimisation, in the float types of its operands.
 """
 
 from __future__ import annotations
@@ -68,6 +71,57 @@ class Dequantised:
         """Integers minus zero point, int64."""
         zero_point = _spread(self.zero_point, self.integers.shape, self.axis, self.block_size)
         return self.integers.astype(np.int64) - zero_point.astype(np.int64)
+
+    def steps_of(self, value: Value | None, *, is_known: bool) -> Array | None:
+        """Another value in steps of this one, which is per tensor; None if it has other steps, or a known one others.
+
+        What is known before the run may be any numbers that integers of this type stand for.
+        """
+        if isinstance(value, Dequantised) and self.means_the_same(value):
+            return value.steps()
+        if value is None or not is_known:
+            return None
+        array = _array(value)
+        if array.dtype != self.scale.dtype:
+            return None
+        numbers = self.numbers()
+        at = np.clip(np.searchsorted(numbers, array), 0, numbers.size - 1)
+        is_exact = np.array_equal(numbers[at], array) and not np.signbit(array[array == 0]).any()
+        return np.asarray(at + self._least()) if is_exact else None
+
+    def means_the_same(self, other: Dequantised) -> bool:
+        """Whether the other's integers stand for the same numbers."""
+        return (
+            other.per_tensor
+            and not other.block_size
+            and other.integers.dtype == self.integers.dtype
+            and other.scale.dtype == self.scale.dtype
+            and float(other.scale.reshape(())) == float(self.scale.reshape(()))
+            and int(other.zero_point.reshape(())) == int(self.zero_point.reshape(()))
+        )
+
+    def from_steps(self, steps: Array) -> Dequantised:
+        """Other steps, with this one's scale and zero point."""
+        integers = steps.astype(np.int64) + int(self.zero_point.reshape(()))
+        return replace(self, integers=_saturate(integers, self.integers.dtype), axis=0)
+
+    def numbers(self) -> Array:
+        """The number of each integer, of the scale's type, the least first."""
+        every = np.arange(self._least(), self._least() + 2 ** _limits(self.integers.dtype).bits)
+        return np.asarray(every.astype(self.scale.dtype) * self.scale.reshape(()))
+
+    def _least(self) -> int:
+        """The steps of the least integer."""
+        return int(_limits(self.integers.dtype).min) - int(self.zero_point.reshape(()))
+
+    def limited(self, low: float, high: float) -> Dequantised | None:
+        """The numbers after max(x, low), then min(x, high); None if one of them has no integer."""
+        if not self.is_narrow or not self.per_tensor or self.block_size:
+            return None
+        numbers = self.numbers()
+        found = np.minimum(np.maximum(numbers, numbers.dtype.type(low)), numbers.dtype.type(high))
+        steps = self.steps_of(found, is_known=True)
+        return None if steps is None else self.from_steps(steps[self.steps() - self._least()])
 
     def array(self) -> Array:
         """The floats, of the scale's type."""
@@ -189,6 +243,8 @@ class Interpreter:
         self.values: dict[str, Value] = {name: numpy_helper.to_array(item) for name, item in self.constants.items()}
         self.given = given or {}
         self.replaced: dict[str, Value] = {}
+        # what is known without the inputs
+        self.known = set(self.constants)
         self.readers = Counter(name for node in graph.node for name in node.input)
         self.readers.update(value.name for value in graph.output)
 
@@ -202,6 +258,10 @@ class Interpreter:
         attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
         rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         results = rule(operands, attributes) if rule is not None else None
+        if results is None and node.domain in ("", "ai.onnx") and node.op_type in _MOVING:
+            results = self._moved(node, operands)
+        if all(name in self.known for name in node.input if name):
+            self.known.update(node.output)
         if results is None:
             results = self._alone(node, operands)
         for name, result in zip(node.output, results, strict=False):
@@ -213,6 +273,40 @@ class Interpreter:
     def array(self, name: str) -> Array:
         """A value as an array; a product in floats."""
         return _array(self.values[name])
+
+    def _moved(self, node: onnx.NodeProto, operands: Operands) -> Sequence[Value] | None:
+        """The node's outputs as dequantised tensors (rule 6): it moves the numbers of steps; None if it cannot."""
+        count = len(node.input) if node.op_type == "Concat" else 1
+        pairs = list(zip(node.input[:count], operands[:count], strict=True))
+        first = next((value for name, value in pairs if name not in self.known), pairs[0][1])
+        if not isinstance(first, Dequantised) or not first.is_narrow or not first.per_tensor or first.block_size:
+            return None
+        moved = list(operands)
+        renamed = onnx.NodeProto()
+        renamed.CopyFrom(node)
+        attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+        if node.op_type == "Resize" and attributes.get("mode", b"nearest") != b"nearest":
+            return None
+        # the value of a Resize that extrapolates, and of a Pad below opset 11, is an attribute of floats
+        if attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize":
+            return None
+        if node.op_type == "Pad" and "pads" in attributes:
+            return None
+        for position, (name, value) in enumerate(pairs):
+            steps = first.steps_of(value, is_known=name in self.known)
+            if steps is None:
+                return None
+            moved[position], renamed.input[position] = np.asarray(steps, np.float32), f"steps of {position}"
+        if (
+            node.op_type == "Pad"
+            and attributes.get("mode", b"constant") == b"constant"
+            and _operand(operands, 2) is not None
+        ):
+            steps = first.steps_of(operands[2], is_known=True)
+            if steps is None:
+                return None
+            moved[2], renamed.input[2] = np.asarray(steps, np.float32), "steps of the value"
+        return [first.from_steps(steps) for steps in self._alone(renamed, moved)]
 
     def _alone(self, node: onnx.NodeProto, operands: Operands) -> Sequence[Array]:
         """The node's outputs by ONNX Runtime, in a model of its own."""
@@ -240,7 +334,8 @@ class Interpreter:
 
 
 def _array(value: Value) -> Array:
-    return value if isinstance(value, np.ndarray) else value.array()
+    # a number alone is none of numpy's arrays
+    return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else value.array()
 
 
 def _operand(operands: Operands, position: int) -> Array | None:
@@ -342,23 +437,26 @@ def _at_channels(item: Array, channels: tuple[int, ...]) -> Array:
 
 
 def _relu(operands: Operands, _: Attributes) -> Sequence[Value] | None:
-    """Relu of a product; None for one of floats."""
+    """Relu of a product or of a dequantised tensor; None for one of floats."""
     (x,) = operands
-    return [x.clipped(0, inf)] if isinstance(x, Product) else None
+    return _between(x, 0.0, inf)
 
 
 def _clip(operands: Operands, attributes: Attributes) -> Sequence[Value] | None:
-    """Clip of a product; None for one of floats."""
-    x = operands[0]
-    if not isinstance(x, Product):
-        return None
+    """Clip of a product or of a dequantised tensor; None for one of floats."""
     low, high = (_operand(operands, position) for position in (1, 2))
-    return [
-        x.clipped(
-            float(attributes.get("min", -inf) if low is None else low.reshape(())),
-            float(attributes.get("max", inf) if high is None else high.reshape(())),
-        )
-    ]
+    return _between(
+        operands[0],
+        float(attributes.get("min", -inf) if low is None else low.reshape(())),
+        float(attributes.get("max", inf) if high is None else high.reshape(())),
+    )
+
+
+def _between(x: Value | None, low: float, high: float) -> Sequence[Value] | None:
+    if isinstance(x, Product):
+        return [x.clipped(low, high)]
+    limited = x.limited(low, high) if isinstance(x, Dequantised) else None
+    return None if limited is None else [limited]
 
 
 # Conversions
@@ -469,6 +567,15 @@ _RULES: Final[Mapping[str, Callable[[Operands, Attributes], Sequence[Value] | No
     "ConvInteger": _conv_integer,
     "MatMulInteger": _matmul_integer,
 }
+
+
+# Nodes that move or choose elements of their first operand, a Concat of all.
+_MOVING: Final = frozenset(
+    {
+        *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Slice", "Split", "Expand", "Tile"),
+        *("Gather", "DepthToSpace", "SpaceToDepth", "MaxPool", "ReduceMax", "ReduceMin", "Concat", "Pad", "Resize"),
+    }
+)
 
 
 # Small helpers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from compiler.compile import Compilation, compile_model
-from compiler.frontend import integers
-from compiler.ops import quantised
+from compiler.frontend import integer_factors, integers
+from compiler.frontend.exact_moves import Integers, attributes_on_integers
+from compiler.ops import packed, quantised
 from compiler.ops.base import Array, Call
 from compiler.options import parse_options
 from compiler.profile import builtin_names, builtin_profile
@@ -20,16 +21,17 @@ from tests.quantised.graphs import QuantisedGraph, quantised_graph
 from tests.quantised.reference import run
 
 _GRAPHS: Final = 2000
+_OF_FOUR_BITS: Final = 500
 # Floats differ by the order of their sums: relative to the largest of the tensor, or to 1 if that is smaller.
 _ROUNDING: Final = 1e-5
 BY_RULES: Final = {"fusion": "rules"}
 
 
-def _cases() -> list[Any]:
+def _cases(count: int) -> list[Any]:
     """Every seed once; the chips take turns."""
     chips = builtin_names()
     return [
-        pytest.param(seed, chips[seed % len(chips)], id=f"{seed}-{chips[seed % len(chips)]}") for seed in range(_GRAPHS)
+        pytest.param(seed, chips[seed % len(chips)], id=f"{seed}-{chips[seed % len(chips)]}") for seed in range(count)
     ]
 
 
@@ -55,10 +57,19 @@ def differences(graph: QuantisedGraph, found: Mapping[str, Any]) -> dict[str, fl
 
 
 @pytest.mark.matrix(first=40, rest=80)
-@pytest.mark.parametrize(("seed", "chip"), _cases())
+@pytest.mark.parametrize(("seed", "chip"), _cases(_GRAPHS))
 def test_a_random_graph_has_the_values_of_the_reference(seed: int, chip: str) -> None:
     """Bit-equal integers, with nothing degraded (which fails a test), and the compiler's own check passes."""
-    graph = quantised_graph(seed)
+    _check(quantised_graph(seed), chip)
+
+
+@pytest.mark.matrix(first=20, rest=40)
+@pytest.mark.parametrize(("seed", "chip"), _cases(_OF_FOUR_BITS))
+def test_a_random_graph_with_weights_of_4_bits_has_the_values_of_the_reference(seed: int, chip: str) -> None:
+    _check(quantised_graph(seed, four_bits=True), chip)
+
+
+def _check(graph: QuantisedGraph, chip: str) -> None:
     compilation = compiled(graph, chip)
     assert compilation.report.values_checked
     assert [output for output in compilation.report.values.outputs if not output.holds] == []
@@ -98,7 +109,19 @@ def _no_saturation(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_bias_in_units_of_the_sum(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(integers, "_SAME", float("inf"))
+    patch.setattr(integer_factors, "_SAME", float("inf"))
+
+
+def _pads_of_floats(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        integers, "attributes_on_integers", lambda op, data: attributes_on_integers(op, data) and op.attributes
+    )
+
+
+def _joined_across_zero_points(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Integers, "meaning", property(lambda self: (self.dtype, self.scale, 0, self.scale_name, self.zero_name))
+    )
 
 
 def _scale_of_the_next_channel(patch: pytest.MonkeyPatch) -> None:
@@ -111,6 +134,13 @@ def _scale_of_the_next_channel(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(quantised.QuantisedProduct, "_scaled", turned)
 
 
+def _halves_of_bytes_swapped(patch: pytest.MonkeyPatch) -> None:
+    def turned(layout: Sequence[int], stored: Any) -> Array:
+        return packed.whole_weight(layout, stored << 4 | stored >> 4)
+
+    patch.setattr(quantised, "whole_weight", turned)
+
+
 _OF_KERNELS: Final = (
     _half_up,
     _no_data_zero,
@@ -118,6 +148,7 @@ _OF_KERNELS: Final = (
     _no_result_zero,
     _no_saturation,
     _scale_of_the_next_channel,
+    _halves_of_bytes_swapped,
 )
 _MUTATED: Final = 30
 
@@ -152,14 +183,22 @@ def test_an_error_in_a_kernel_is_found(
 
 
 @pytest.mark.slow
-def test_a_bias_of_another_scale_that_joins_the_sums_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(_MUTATED):
-        assert not _wrong(seed)
+@pytest.mark.parametrize(
+    ("mutant", "op"),
+    [(_any_bias_in_units_of_the_sum, "Conv"), (_pads_of_floats, "Pad"), (_joined_across_zero_points, "Concat")],
+)
+def test_an_error_in_what_becomes_integers_is_found(
+    mutant: Callable[[pytest.MonkeyPatch], None], op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(10 * _MUTATED):
+        graph = quantised_graph(seed)
+        if op not in " ".join(graph.ops):
+            continue
         with monkeypatch.context() as patch:
-            _any_bias_in_units_of_the_sum(patch)
-            graph = quantised_graph(seed)
+            mutant(patch)
             executable = compiled(graph, "edge4", verify="none").executable
         assert executable is not None
         if differences(graph, run_executable(executable, graph.inputs)):
+            assert not _wrong(seed)
             return
     pytest.fail("no graph found it")

@@ -20,11 +20,9 @@ from tests.quantised.reference import run
 _CHIPS: Final = ("edge4", "polar4x4", "metaproto-df")
 # Forms in which a product stays in float, with the cause.
 _FLOAT: Final = {
-    "padded_data": "a Pad of floats stands between the conversion and the product",
-    "concatenated_data": "a Concat of floats stands between the conversions and the product",
-    "zero_points_by_channel": "the weights have a zero point per channel",
+    "padded_by_no_integer": "a Pad puts floats around the data that no integer stands for",
+    "concatenated_data_of_two_scales": "a Concat of floats stands between the conversions and the product",
     "wide_activations": "the data are int16",
-    "resized_data": "a Resize of floats stands between the conversion and the product",
     "constant_data": "the first factor is a constant",
 }
 

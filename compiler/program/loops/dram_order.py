@@ -87,7 +87,7 @@ class DramProof:
 
     def __init__(self, found: StatementAccesses, writes: Writes, limits: ProgramLimits) -> None:
         self._found, self._writes, self._limits = found, writes, limits
-        self._program = found.checked.program
+        self._program = found.program
         self._columns = shape_columns(writes.shapes)
         self._totals = np.zeros(len(found.region_areas.starts), dtype=np.int64)
         np.add.at(self._totals, writes.areas, writes.bytes_each)

@@ -222,7 +222,7 @@ class JudgeTables:
     def _memories(self, limits: ProgramLimits) -> None:
         """What is written of each memory on the chip: nothing but residents."""
         found, program = self._found, self._program
-        residents = normal_residents(found.checked)
+        residents = normal_residents(self._program, found.residents)
         of_place = {place: number for number, place in enumerate(self.places.tolist())}
         rows = self._accesses_on_chip
         numbers = np.array([of_place[place] for place in found.places[rows].tolist()], dtype=np.int64)

@@ -65,7 +65,7 @@ def prove(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engi
     order = Order(instances, positions, found, writes, limits)
     order.run()
     peaks = found.peaks.copy()
-    for index, _, high in found.checked.residents:
+    for index, _, high in found.residents:
         peaks[index] = max(int(peaks[index]), high)
     for number, place in enumerate(program.places):
         if place.level == Level.DRAM:

@@ -63,7 +63,8 @@ class StatementAccesses:
     strides: Ints
     peaks: Ints
     region_areas: Areas
-    checked: CheckedProgram
+    program: Program
+    residents: tuple[tuple[int, int, int], ...]
 
     @property
     def touched_bytes(self) -> float:
@@ -334,7 +335,7 @@ class _Statements:
             )
         parts = np.where(self.apart, tiles.astype(np.int64), 1)
         first_parts = np.cumsum(parts) - parts
-        even = np.flatnonzero(~self.apart[accesses.commands[rows]])
+        even = np.flatnonzero(~self.apart[accesses.commands[rows]]) if len(apart) else slice(None)
         ringed = (of_fields >= 0) & (fields.sizes[of_fields] != 0) if len(fields.keys) else of_fields >= 0
         ring = np.where(ringed, of_fields, 0)
         ones, none = np.ones(len(of_fields), dtype=np.int64), np.zeros(len(of_fields), dtype=np.int64)
@@ -363,8 +364,7 @@ class _Statements:
         axes = max(part.shape[1] for part in columns["counts"])
         columns["counts"] = [_wide(part, axes, 1) for part in columns["counts"]]
         columns["strides"] = [_wide(part, axes, 0) for part in columns["strides"]]
-        joined = {name: np.concatenate(its) for name, its in columns.items()}
-        of_part = joined.pop("parts")
+        of_part = np.concatenate(columns.pop("parts"))
         order = np.argsort(of_part, kind="stable")
         sizes = np.bincount(of_part, minlength=int(parts.sum()))
         return StatementAccesses(
@@ -374,8 +374,10 @@ class _Statements:
             part_offsets=np.append(0, np.cumsum(sizes)).astype(np.int64),
             peaks=self.peaks,
             region_areas=checked.areas,
-            checked=checked,
-            **{name: its[order] for name, its in joined.items()},
+            program=self.program,
+            residents=checked.residents,
+            # one after another: together they take as much again
+            **{name: np.concatenate(columns.pop(name))[order] for name in list(columns)},
         )
 
     def _add_apart(self, columns: dict[str, list[Any]], apart: Ints, first_parts: Ints) -> None:

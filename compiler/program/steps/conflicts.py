@@ -55,10 +55,23 @@ class Pairs(NamedTuple):
 
     def least(self) -> Pairs:
         """Of equal pairs the one with the least distance."""
-        order = np.lexsort((self.distances, self.before, self.after))
-        one, other = self.before[order], self.after[order]
+        found = self._different()
+        order = np.lexsort((found.distances, found.before, found.after))
+        one, other = found.before[order], found.after[order]
         is_new = np.append(True, (one[1:] != one[:-1]) | (other[1:] != other[:-1]))[: len(order)]
-        return self.chosen(order[is_new])
+        return found.chosen(order[is_new])
+
+    def _different(self) -> Pairs:
+        """Equal ones once: most are met many times. As they are where a pair and its distance do not fit in 64 bits."""
+        if not len(self.before):
+            return self
+        low, sides = int(self.distances.min()), int(self.before.max()) + 1
+        lasts = int(self.distances.max()) - low + 1
+        if (int(self.after.max()) + 1) * sides * lasts >= 1 << 63:
+            return self
+        keys = np.unique((self.after * sides + self.before) * lasts + (self.distances - low))
+        after, before = np.divmod(keys // lasts, sides)
+        return Pairs(before, after, keys % lasts + low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -56,11 +56,14 @@ class UsageFold:
         # events of a tick from which on all are not known yet: times, positions, and whether something begins
         self._late: tuple[Ints, ...] = tuple(np.zeros(0, dtype=np.int64) for _ in range(3))
         self._until = 0
-        # by kind of call its number, and the shares of all calls of it by slice
+        # by kind of call the number of what the units take for it at their peak; the shares of all calls that take it
+        # by slice
         self._call_of = np.full(len(demands.works), _NONE, dtype=np.int64)
         calls = np.flatnonzero([work is not None for work in demands.works])
-        self._call_of[calls] = np.arange(len(calls))
-        self._shares = np.zeros(len(calls) * slices, dtype=np.int64)
+        taken = [ideal_cycles(work, profile) for work in demands.works if work is not None]
+        self._ideal, numbers = np.unique(np.array(taken).reshape(-1, 2), axis=0, return_inverse=True)
+        self._call_of[calls] = numbers.reshape(-1)
+        self._shares = np.zeros(len(self._ideal) * slices, dtype=np.int64)
 
     def add(self, commands: Commands) -> None:
         """Take in the next commands."""
@@ -75,11 +78,9 @@ class UsageFold:
         resources: dict[str, list[int]] = {}
         for number, resource in enumerate(demands.names):
             resources.setdefault(resource.name, []).append(number)
-        works = [work for work in demands.works if work is not None]
-        ideal = np.array([ideal_cycles(work, profile) for work in works]).reshape(-1, 2)
         cycles = self._width / TICKS_PER_CYCLE
         shares = self._shares.reshape(-1, self._slices) * 2.0**-_SHARE_BITS
-        array, vector = (ideal[:, :, None] * shares[:, None]).sum(axis=0) / profile.cores / cycles
+        array, vector = (self._ideal[:, :, None] * shares[:, None]).sum(axis=0) / profile.cores / cycles
         return Usage(
             slice_cycles=cycles,
             bytes={name: flows[numbers].sum(axis=0) for name, numbers in resources.items()},

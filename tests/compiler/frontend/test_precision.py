@@ -10,7 +10,9 @@ from onnx import TensorProto
 from compiler.compile import compile_model
 from compiler.errors import InternalError
 from compiler.frontend.constant_values import materialise
+from compiler.frontend.dequantised import scale_and_zero
 from compiler.frontend.precision import SetPrecision
+from compiler.frontend.source import ModelSource
 from compiler.ir.constant import Constant
 from compiler.ir.graph import Graph
 from compiler.ir.verify import verify_graph
@@ -202,15 +204,28 @@ def test_the_option_takes_its_three_values_and_reaches_its_pass() -> None:
         )
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the scales of a dequantised weight are looked for behind the what-if constant, which has none"
-)
-def test_a_float_product_of_a_quantised_weight_is_planned_in_another_precision() -> None:
-    """Nothing is degraded (which fails a test): the weight stays int8 in memory."""
+def _product_of_a_quantised_weight() -> tuple[Model, str]:
+    """A product by a weight that is stored in uint8, with scales and zero points by output channel, and transposed."""
     model = Model(seed=1)
-    weight = model.constant(np.arange(-80, 80, dtype=np.int8).reshape(16, 10), "weight")
-    floats = model.node("DequantizeLinear", [weight, model.constant(np.float32(0.01), "scale")])
+    weight = model.constant(np.arange(80, 240, dtype=np.uint8).reshape(10, 16))
+    scale, zero = model.constant(np.linspace(0.01, 0.02, 10), dtype=np.float32), model.constant(np.full(10, 128, "u1"))
+    floats = model.node("Transpose", [model.node("DequantizeLinear", [weight, scale, zero], axis=0)], perm=[1, 0])
     model.output(model.node("MatMul", [model.input([2, 16], "x"), floats]))
-    source = model.data()
-    plan = compile_model(source, builtin_profile("edge4"), parse_options({"precision": "float16"})).plan
-    assert plan.arithmetic.weight_bytes == {"int8": 160}
+    return model, floats
+
+
+@pytest.mark.parametrize("precision", TYPES)
+def test_a_dequantised_weight_keeps_its_scales(precision: str) -> None:
+    model, name = _product_of_a_quantised_weight()
+    source, graph = ModelSource(name="m", data=model.data(), sha256=""), model.graph()
+    own, other = (scale_and_zero(constant_of(its, name), source) for its in (graph, retyped(graph, precision)))
+    assert own[0].shape == (1, 10)
+    assert all(map(np.array_equal, own, other))
+
+
+@pytest.mark.parametrize("precision", TYPES)
+def test_a_float_product_of_a_quantised_weight_is_planned_in_another_precision(precision: str) -> None:
+    """Nothing is degraded (which fails a test): the weight stays in its integers in memory."""
+    source = _product_of_a_quantised_weight()[0].data()
+    plan = compile_model(source, builtin_profile("edge4"), parse_options({"precision": precision})).plan
+    assert plan.arithmetic.weight_bytes == {"uint8": 160}

@@ -18,7 +18,7 @@ from compiler.fusion.guided import Guide, Proven, best_within
 from compiler.fusion.partitions import Floats, Least, Partition, Partitions, Price
 from compiler.fusion.postdominators import PostDominators
 from compiler.fusion.product import best_product
-from compiler.fusion.segment_graph import mask_of
+from compiler.fusion.segment_graph import GroupList, mask_of
 from tests.compiler.fusion.networks import (
     Counted,
     Edges,
@@ -330,3 +330,13 @@ def test_results_do_not_depend_on_hash_seeds() -> None:
         printed.add(done.stdout)
     assert len(printed) == 1
     assert len(printed.pop()) > 1000
+
+
+def test_groups_are_kept_as_they_were_added_and_in_their_order() -> None:
+    groups = [1, 0b1010, 1 << 9_999, (1 << 9_999) | 1, 0b111 << 9_990]
+    kept = GroupList()
+    for group in groups:
+        kept.append(group)
+    assert len(kept) == len(groups)
+    assert list(kept) == [kept[place] for place in range(len(groups))] == groups
+    assert kept[1:4] == groups[1:4]

@@ -581,6 +581,22 @@ def test_stationary_weights_lie_where_a_lone_core_uses_them_whatever_channels_it
     assert not any(map(found.loaded_bytes, weights_of(network)))
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_stationary_weights_lie_where_they_are_used_only_if_all_their_channels_are_needed(first: int) -> None:
+    """The first channel that no output needs has weights in the first core all the same, which works on the second."""
+    model = Model()
+    x = model.conv(model.input([1, 4, 4, 4], "x"), 4, 5, bias=True)
+    x = model.node("Slice", [x, model.ints(first), model.ints(5), model.ints(1)])
+    model.output(model.node("Flatten", [x]))
+    network = Network(model)
+    profile = chip(cores=4, stationary=True, multicast=True)
+    resident = network.resident_bytes(profile)
+    tiling = group(network, profile.beside(resident), {}, units=4, spread=Spread.CHANNELS)
+    assert tiling.weights_in_place is (first == 0)
+    found = run(network, tiling, resident_bytes=resident, profile=profile)
+    assert not any(map(found.loaded_bytes, weights_of(network)))
+
+
 @pytest.mark.parametrize("mode", list(HaloMode))
 @pytest.mark.parametrize("spread", [Spread.BANDS, Spread.CHANNELS])
 @pytest.mark.parametrize("how", [{"tile": {"H": 2}}, {"tile": {"H": 4}, "core_tile": {"H": 2}}])

@@ -16,6 +16,7 @@ from compiler.report.headline import headline
 from compiler.report.plan import Plan
 from tests.models import Model
 from tests.profiles import profile_values
+from tests.quantised.forms import form
 
 
 def planned(model: Model, profile: str | Profile = "edge4", **options: Any) -> Plan:
@@ -113,3 +114,39 @@ def test_a_network_in_integers_alone_and_one_of_floats_name_one_type() -> None:
     plan = planned(floats)
     assert (arithmetic_line(plan), plan.arithmetic.is_quantised, plan.arithmetic.float_ops) == ("float32", False, {})
     assert arithmetic_line(planned(floats, precision="int8")).startswith("int8; a what-if")
+
+
+def test_a_softmax_between_conversions_is_said_to_compute_in_floats() -> None:
+    model = Network()
+    x = model.through_integers(
+        model.product(model.through_integers(model.input([4, 16], "x")), model.stored(16, 16), "a")
+    )
+    x = model.through_integers(model.node("Softmax", [x]))
+    model.output(model.product(x, model.stored(16, 16), "b"))
+    plan = planned(model)
+    assert plan.arithmetic.float_ops == {"QuantizeLinear": 1, "Softmax": 1}
+    assert arithmetic_line(plan) == "int8; other ops in floats: QuantizeLinear (1), Softmax (1)"
+
+
+def test_a_product_that_is_rounded_and_read_in_floats_too_multiplies_integers() -> None:
+    """Its float result is rounded by an op of its own."""
+    model = Network()
+    product = model.product(model.through_integers(model.input([4, 16], "x")), model.stored(16, 16), "a")
+    model.output(model.product(model.through_integers(product), model.stored(16, 16), "b"))
+    model.output(model.node("Exp", [product]))
+    plan = planned(model)
+    assert plan.arithmetic.macs == {"int8": 2 * 4 * 16 * 16}
+    assert plan.arithmetic.float_ops == {"Exp": 1, "QuantizeLinear": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("constant_data", "the first factor is a constant"),
+        ("wide_activations", "a factor is of int16, not of 8-bit integers"),
+    ],
+)
+def test_products_of_integers_that_stay_in_floats_say_why(name: str, reason: str) -> None:
+    data = form(name).model().SerializeToString()
+    plan = plan_model(data, builtin_profile("edge4"), parse_options({"fusion": "rules"})).plan
+    assert [found.reason for found in plan.arithmetic.float_products] == [reason]

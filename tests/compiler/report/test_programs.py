@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -19,6 +20,7 @@ from compiler.program.encoding.sizes import program_sizes
 from compiler.program.executable import ChipSegment
 from compiler.program.loops.instances import Instances
 from compiler.program.program import Level, Opcode
+from compiler.report.headline import verified_text
 from compiler.report.plan import report_json
 from compiler.report.programs import dram_bytes, values_report
 from compiler.simulator.compare import compare
@@ -117,6 +119,23 @@ def test_the_worst_output_stands_first_and_what_is_not_finite_is_null() -> None:
     found = values_report(check)
     assert (found.tensor, found.max_error, found.where, found.skipped) == ("b", None, (1,), ("c",))
     assert [output.holds for output in found.outputs] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "words"),
+    [
+        (np.array([3, 5], np.int8), np.array([3, 5], np.int8), ": equal"),
+        (np.array([3, 6], np.int8), np.array([3, 5], np.int8), ": 1 step off at most, allowed 1 (b[1])"),
+        (np.array([1, 1], np.float32), np.array([1, 1], np.float32), ": largest relative error 0, allowed 0.0001"),
+    ],
+)
+def test_the_headline_counts_differences_of_integers_in_steps(got: Any, expected: Any, words: str) -> None:
+    """IMPORT-9: a difference of integers is no relative error."""
+    found = compiled(network())
+    comparison = compare("b", got, expected, step=1.0 if got.dtype == np.int8 else 0.0)
+    values = values_report(ValueCheck(seed=1, judge="j", reason="", comparisons=(comparison,)))
+    text = verified_text(found.plan, msgspec.structs.replace(found.report, values=values))
+    assert text == f"1 output compared with j on random inputs{words}"
 
 
 @pytest.mark.parametrize("profile", ["edge4", "cluster4x4", "manycore2x64"])

@@ -33,7 +33,15 @@ def test_the_error_is_the_largest_difference_over_the_root_mean_square_of_the_re
     expected = np.array([[3, 4], [0, 0]], np.float32)
     got = expected + np.array([[0.25, 0], [0, -0.5]], np.float32)
     assert compare("t", got, expected) == Comparison(
-        tensor="t", max_error=0.2, limit=1e-4, where=(1, 1), got=-0.5, expected=0.0, holds=False, differing=2
+        tensor="t",
+        max_error=0.2,
+        limit=1e-4,
+        where=(1, 1),
+        got=-0.5,
+        expected=0.0,
+        holds=False,
+        differing=2,
+        is_relative=True,
     )
     assert relative_error(got, expected) == 0.2
 
@@ -81,7 +89,7 @@ def test_values_at_the_ends_of_the_range_of_floats_are_measured(scale: float) ->
 def test_infinities_and_nan_hold_in_the_same_places_and_count_nothing_in_the_root_mean_square() -> None:
     expected = np.array([1, inf, -inf, NAN], np.float32)
     assert compare("t", expected, expected) == Comparison(
-        tensor="t", max_error=0, limit=1e-4, where=(0,), got=1.0, expected=1.0, holds=True
+        tensor="t", max_error=0, limit=1e-4, where=(0,), got=1.0, expected=1.0, holds=True, is_relative=True
     )
     assert relative_error(np.array([2, inf, -inf, NAN]), expected) == 1
 
