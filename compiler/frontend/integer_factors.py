@@ -69,6 +69,8 @@ def weight_by_channel(
     axes, attributes = channel_axes(op, call), dict(maker.attributes)
     if maker.kind != "DequantizeLinear" or axes is None or attributes.get("axis") != axes[0]:
         return None
+    if not call.result.elements:
+        return None
     name, *parameters = maker.inputs
     shapes = {tensors[its].shape for its in parameters}
     if tensors[name].dtype not in EIGHT_BITS or shapes != {(tensors[name].shape[axes[0]],)}:
