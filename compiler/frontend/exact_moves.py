@@ -47,6 +47,8 @@ MOVES: Final = frozenset(
         "Resize",
     }
 )
+# Of these the ones that choose by order, which a scale below zero turns round.
+_BY_ORDER: Final = ("MaxPool", "ReduceMax", "ReduceMin")
 # Ops that give positions, by the order of their data's elements.
 ORDERS: Final = frozenset({"ArgMax", "ArgMin"})
 # What keeps a result between bounds.
@@ -122,7 +124,11 @@ def data_of(op: Op) -> tuple[str, ...]:
 
 
 def attributes_on_integers(op: Op, data: Integers) -> tuple[tuple[str, Attribute], ...] | None:
-    """The attributes of an op that moves integers; None for a Pad with a value that is no integer's."""
+    """The attributes of an op that moves integers; None for a Pad with a value that is no integer's, and for a choice
+    by order among integers whose scale is not known before the run.
+    """
+    if op.kind in _BY_ORDER and data.scale_name:
+        return None
     attributes = dict(op.attributes)
     if op.kind != "Pad" or attributes["mode"] != "constant":
         return op.attributes

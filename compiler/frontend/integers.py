@@ -269,11 +269,9 @@ class _Rewriting:
         """The third input: as the int32 that is stored where these count in units of the sums; "" if there is none."""
         name = op.inputs[2] if len(op.inputs) > 2 else ""
         constant = self.tensors[name].constant if name else None
-        stored = (
-            None
-            if constant is None
-            else stored_bias(op, constant, data.scale * weight.scales.astype(np.float64), self.source)
-        )
+        if constant is None:
+            return name
+        stored = stored_bias(op, constant, data.scale * weight.scales.astype(np.float64), self.source)
         return name if stored is None else self._constant(f"{name}/integers", stored, axes=self.tensors[name].axes)
 
     def _packed(self, index: int, op: Op) -> bool:

@@ -639,3 +639,20 @@ def test_a_second_factor_that_is_dequantised_by_channel_need_not_be_a_constant(c
     for name, expected in run(model, net.inputs).items():
         np.testing.assert_array_equal(found[name], expected)
         assert len(np.unique(expected)) > 5
+
+
+@pytest.mark.parametrize(("kind", "attributes"), [("MaxPool", {"kernel_shape": [6, 6]}), ("ReduceMax", {})])
+def test_a_scale_of_the_run_below_zero_turns_a_choice_round(kind: str, attributes: dict[str, object]) -> None:
+    net = Net()
+    scale = net.input()
+    net.inputs[scale] = np.asarray(-0.25, np.float32)
+    x = net.node("DequantizeLinear", net.input(1, 3, 6, 6, kind=np.int8), scale, net.constant(3, np.int8))
+    net.result(net.node(kind, x, **attributes), TensorProto.FLOAT)
+    data = net.model().SerializeToString()
+    made = compile_model(data, builtin_profile("edge4"), parse_options({"fusion": "rules", "verify": "none"}))
+    assert made.executable is not None
+    (found,) = run_executable(made.executable, net.inputs).values()
+    integers = next(array for array in net.inputs.values() if array.dtype == np.int8)
+    numbers = (integers.astype(np.float32) - 3) * -0.25
+    expected = numbers.max(axis=(2, 3) if kind == "MaxPool" else None, keepdims=True)
+    np.testing.assert_array_equal(found, expected)
