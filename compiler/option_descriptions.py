@@ -127,6 +127,12 @@ DESCRIPTIONS: Final[Mapping[str, Described]] = MappingProxyType(
             " cannot be verified. Quantised models run in integers without it.",
             example="precision=int8",
         ),
+        "layout": Described(
+            values="NHWC, NCHW, CNHW",
+            meaning="The memory order of feature maps, on chip and in DRAM. Matrices keep their rows packed."
+            " Packages of dynamic shapes take `NHWC`.",
+            example="layout=NCHW",
+        ),
         "verify": Described(
             values="values, none",
             meaning="Whether programs are run and outputs compared with the model's.",

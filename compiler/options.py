@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from compiler.errors import RequestError, did_you_mean, printable
+from compiler.ir.layout import DEFAULT_LAYOUT, Layout
 from compiler.linear_rules import LinearRule, bounded, parsed
 from compiler.option_descriptions import DESCRIPTIONS
 from compiler.rules import BY_ID, LIMITED_RULES, RULE_IDS, id_of, listed, named
@@ -22,6 +23,7 @@ Objective = Literal["latency", "dram_bytes", "energy", "edp"]
 MAX_ADDED_RULES = 16
 _RULE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9 ,_/-]{0,59}")
 _RESERVED = ("FUSE-", "TILE-", "PROG-")
+_IN_BLOCKS = re.compile(r"NCHW(?:c|\d+c?)")
 _TYPES: Mapping[str, str] = MappingProxyType(
     {
         "int": "a whole number",
@@ -116,6 +118,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     strict: bool = False
     degraded: Literal["allow", "error"] = "allow"
     precision: Literal["model", "int8", "float16"] = "model"
+    layout: Layout = DEFAULT_LAYOUT
     verify: Literal["values", "none"] = "values"
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
     dims: dict[str, Extent | DimRange] = {}
@@ -226,6 +229,7 @@ def parse_options(values: Mapping[str, object]) -> Options:
     profit = plain.get("profit")
     if isinstance(profit, list | tuple):
         plain["profit"] = [(id_of(word) or word) if isinstance(word, str) else word for word in profit]
+    _check_layout(plain.get("layout"))
     pinned = plain.pop("schedule", None)
     schedule = None if pinned is None else parse_schedule(pinned)
     try:
@@ -419,6 +423,19 @@ def _allows(allowed: Extent | DimRange | None, extent: int) -> bool:
     if isinstance(allowed, DimRange):
         return allowed.min <= extent <= allowed.max and (extent - allowed.min) % allowed.step == 0
     return extent == allowed
+
+
+def _check_layout(layout: object) -> None:
+    """Raises RequestError for channels in blocks (NCHWc): buffers have one stride for each axis."""
+    if isinstance(layout, str) and _IN_BLOCKS.fullmatch(layout):
+        raise RequestError(
+            f"option layout cannot be {printable(layout, 20)}: it splits the channels, and a buffer has one stride for"
+            " each axis of a tensor",
+            code="invalid_option",
+            actual=printable(layout, 20),
+            limit=_allowed("layout"),
+            hint="Take NHWC, which is one block of all channels, or NCHW, which is blocks of one channel",
+        )
 
 
 def _check_split(options: Options) -> None:

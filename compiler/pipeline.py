@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from compiler.address.stored import AddressTables, StoredAddressTables
 from compiler.check_shapes import CheckShapes
 from compiler.degraded import DEFECTS, DefectError, Degradations
-from compiler.errors import CompilationCancelledError, InternalError, TesseraError
+from compiler.errors import CompilationCancelledError, InternalError, RequestError, TesseraError
 from compiler.frontend.batch import Rebatch
 from compiler.frontend.integers import RunInIntegers
 from compiler.frontend.lower import LowerModel
@@ -18,6 +18,7 @@ from compiler.frontend.normalise import FoldBatchNorm
 from compiler.frontend.patterns import RecognisePatterns
 from compiler.frontend.precision import SetPrecision
 from compiler.frontend.read import ReadModel
+from compiler.frontend.set_layout import SetLayout
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import ValidateModel
 from compiler.fusion.candidate import SegmentCompilers
@@ -26,6 +27,7 @@ from compiler.fusion.groups import FusedGraph
 from compiler.fusion.map_chips import MapToChips
 from compiler.garbage import collection_paused
 from compiler.ir.graph import Graph
+from compiler.ir.layout import DEFAULT_LAYOUT
 from compiler.ir.verify import verify_graph
 from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
@@ -36,6 +38,7 @@ from compiler.partition.leave_to_host import LeaveToHost
 from compiler.partition.normalisations import SplitNormalisations
 from compiler.partition.pads import SplitPads
 from compiler.partition.partition import CandidateFactory, PartitionGraph
+from compiler.partition.positions import SplitPositions
 from compiler.partition.products import TurnProducts
 from compiler.partition.reductions import SplitReductions
 from compiler.partition.rows import LeaveRowsToHost
@@ -64,6 +67,7 @@ _IMPROVING: Final = (
     RunInIntegers,
     SpellOut,
     SplitNormalisations,
+    SplitPositions,
     SplitReductions,
     SplitPads,
     FoldChannels,
@@ -127,6 +131,7 @@ def build_pipeline(
             source, profile, options, LowerModel(dims=options.maxima, strict=options.strict, degradations=degradations)
         ),
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
+        SetLayout(layout=options.layout),  # Graph -> Graph
         LeaveToHost(degradations=degradations),  # Graph -> Graph; compilation goes on from here after a defect
         LeaveProductsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
         *_taken_apart(profile, options, compilers.of),
@@ -164,6 +169,7 @@ def _taken_apart(
     return (
         SpellOut(profile=profile, candidates=candidates),  # Graph -> Graph
         SplitNormalisations(profile=profile, candidates=candidates),  # Graph -> Graph
+        SplitPositions(candidates=candidates),  # Graph -> Graph
         SplitReductions(profile=profile, candidates=candidates),  # Graph -> Graph
         SplitPads(profile=profile, candidates=candidates),  # Graph -> Graph
         FoldChannels(profile=profile, candidates=candidates),  # Graph -> Graph
@@ -180,8 +186,16 @@ def build_shape_pipeline(
 ) -> tuple[Pass, ...]:
     """The way of a model with dynamic dimensions to shape units: what was imported, without planning at one shape.
 
-    Units are taken from `stored` where they are there.
+    Units are taken from `stored` where they are there. Raises RequestError for another layout than that of all units.
     """
+    if options.layout != DEFAULT_LAYOUT:
+        raise RequestError(
+            f"option layout cannot be {options.layout} for a package of dynamic shapes: shape units are for one layout",
+            code="invalid_option",
+            actual=options.layout,
+            limit=DEFAULT_LAYOUT,
+            hint="Leave option layout out, or compile a job: it is planned in this layout at the maxima of option dims",
+        )
 
     def lowering(minima: Mapping[str, int], maxima: Mapping[str, int]) -> LowerModel:
         return LowerModel(dims=maxima, minima=minima, plain=options.plain, strict=options.strict)

@@ -111,16 +111,22 @@ def needed_of(facts: GraphFacts, name: str, parts: list[Positions]) -> Positions
     result: list[Needed] = []
     for axis, extent in zip(zip(*parts, strict=True), facts.tensors[name].shape, strict=True):
         first = axis[0]
-        if all(other is first or _is_range(first, other) for other in axis) or _is_range((0, extent), first):
-            result.append(first)
-        else:
-            result.append(np.logical_or.reduce([_mask(other, extent) for other in axis]))
+        joined = first if all(other is first for other in axis) else _joined(axis, extent)
+        result.append(np.logical_or.reduce([_mask(other, extent) for other in axis]) if joined is None else joined)
     return tuple(result)
 
 
-def _is_range(a: Needed, b: Needed) -> bool:
-    """True if both are the same range."""
-    return not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray) and a == b
+def _joined(axis: tuple[Needed, ...], extent: int) -> tuple[int, int] | None:
+    """What an axis' parts hold as one range; None if there are gaps."""
+    ranges = sorted(needed for needed in axis if not isinstance(needed, np.ndarray))
+    if (0, extent) in ranges:
+        return (0, extent)
+    begin, end = ranges[0] if ranges else (0, 0)
+    for other_begin, other_end in ranges[1:]:
+        if other_begin > end:
+            return None
+        end = max(end, other_end)
+    return (begin, end) if len(ranges) == len(axis) else None
 
 
 def _positions(axis_map: AxisMap, output: Positions, extent: int) -> Needed:
@@ -147,13 +153,7 @@ def _union_size(parts: list[Positions], shape: tuple[int, ...]) -> int:
         return 0
     if len(parts) == 1 or len(parts) > _UNION_SETS or max(sizes) == prod(shape):
         return max(sizes)
-    weights = 1 << np.arange(len(parts), dtype=np.int64)
-    patterns = []
-    for axis, extent in zip(zip(*parts, strict=True), shape, strict=True):
-        members = sum(
-            weight * _mask(needed, extent).astype(np.int64) for weight, needed in zip(weights, axis, strict=True)
-        )
-        patterns.append(np.unique(members, return_counts=True))
+    patterns = [_patterns(axis, extent) for axis, extent in zip(zip(*parts, strict=True), shape, strict=True)]
     if prod(len(values) for values, _ in patterns) > _UNION_CELLS:
         return max(sizes)
     members, counts = patterns[0]
@@ -161,6 +161,25 @@ def _union_size(parts: list[Positions], shape: tuple[int, ...]) -> int:
         members = (members[:, None] & values[None, :]).ravel()
         counts = (counts[:, None] * extents[None, :]).ravel()
     return int(counts[members != 0].sum())
+
+
+def _patterns(axis: tuple[Needed, ...], extent: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which sets positions of an axis belong to, a bit for each set, and how many positions belong to just these.
+
+    Positions are looked at one by one only where a set has gaps: an axis may have 10^8 of them.
+    """
+    masks = any(isinstance(needed, np.ndarray) for needed in axis)
+    ends = {end for needed in axis if not isinstance(needed, np.ndarray) for end in needed}
+    edges = np.arange(extent + 1) if masks else np.array(sorted({0, extent, *ends}))
+    begins, lengths = edges[:-1], np.diff(edges)
+    members = np.zeros(len(begins), dtype=np.int64)
+    for bit, needed in enumerate(axis):
+        inside = needed if isinstance(needed, np.ndarray) else (needed[0] <= begins) & (begins < needed[1])
+        members |= inside.astype(np.int64) << bit
+    values, which = np.unique(members, return_inverse=True)
+    counts = np.zeros(len(values), dtype=np.int64)
+    np.add.at(counts, which, lengths)
+    return values, counts
 
 
 def dram_reference_bytes(facts: GraphFacts, segments: tuple[SegmentGraph, ...], profile: Profile) -> int:

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final
 
 from compiler.ir.constant import Constant
+from compiler.ir.layout import DEFAULT_LAYOUT, Layout
 from compiler.ir.pattern import Pattern
 from compiler.ir.symbol import Expression
 from compiler.units import element_bytes
@@ -134,10 +135,10 @@ class Graph:
     `outputs` are tensors, without repeats. `output_names` are the ONNX names in order, `output_tensors` the tensor of
     each name (names may share a tensor). `folded` are the names of ONNX nodes that were evaluated at compile time or
     that no output needs; they are in no segment. `host` maps the attribute `node` of `Host` ops to the nodes that the
-    host runs. `patterns` are the recognised patterns. `dims` are the dynamic dimensions with the maxima they were
-    compiled for; what import decided holds between the extents of `reach`. `unread` are declared inputs that no op
-    needs: they have no reader or no elements. `source` is the opened model file with the stored constants (from an
-    archive: the model in it, with the files beside it).
+    host runs. `patterns` are the recognised patterns. `layout` is the memory order of feature maps. `dims` are the
+    dynamic dimensions with the maxima they were compiled for; what import decided holds between the extents of `reach`.
+    `unread` are declared inputs that no op needs: they have no reader or no elements. `source` is the opened model file
+    with the stored constants (from an archive: the model in it, with the files beside it).
     """
 
     name: str
@@ -151,6 +152,7 @@ class Graph:
     opset: int = field(default=0)
     host: Mapping[str, HostNode] = field(default_factory=lambda: MappingProxyType({}))
     patterns: tuple[Pattern, ...] = ()
+    layout: Layout = DEFAULT_LAYOUT
     dims: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     reach: Mapping[str, Extents] = field(default_factory=lambda: MappingProxyType({}))
     unread: tuple[Tensor, ...] = ()

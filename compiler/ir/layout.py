@@ -1,20 +1,32 @@
-"""Memory order of a tensor's elements in the accelerator's memories: NHWC on chip."""
+"""Memory order of a tensor's elements in the accelerator's memories (option `layout`, ADDR-1)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final
+from typing import Final, Literal
+
+# The order of a feature map's axes, outermost first.
+Layout = Literal["NHWC", "NCHW", "CNHW"]
+DEFAULT_LAYOUT: Final[Layout] = "NHWC"
 
 _SPATIAL: Final = frozenset(("D", "H", "W"))
 
 
-def memory_order(axes: Sequence[str]) -> tuple[int, ...]:
-    """The axis positions from outermost to innermost in memory; feature maps are channels last."""
-    if "C" in axes and _SPATIAL.intersection(axes):
-        channel = list(axes).index("C")
-        return (*(index for index in range(len(axes)) if index != channel), channel)
-    return tuple(range(len(axes)))
+def memory_order(axes: Sequence[str], layout: Layout) -> tuple[int, ...]:
+    """The axis positions from outermost to innermost in memory.
+
+    A feature map has channels and spatial axes. A matrix has its channels behind the rows: its rows are packed in every
+    layout. What has no channels or no spatial axes lies in the order of its axes.
+    """
+    spatial = [index for index, axis in enumerate(axes) if axis in _SPATIAL]
+    if "C" not in axes or not spatial:
+        return tuple(range(len(axes)))
+    channel = list(axes).index("C")
+    others = [index for index in range(len(axes)) if index != channel]
+    if layout == "NHWC" or channel > spatial[-1]:
+        return (*others, channel)
+    return (channel, *others) if layout == "CNHW" else tuple(range(len(axes)))
 
 
 def strides_of(lengths: Sequence[int], order: Sequence[int], element_bytes: int) -> tuple[int, ...]:
@@ -28,12 +40,12 @@ def strides_of(lengths: Sequence[int], order: Sequence[int], element_bytes: int)
 
 
 def is_relabelling(
-    shape: Sequence[int], axes: Sequence[str], other_shape: Sequence[int], other_axes: Sequence[str]
+    shape: Sequence[int], order: Sequence[int], other_shape: Sequence[int], other_order: Sequence[int]
 ) -> bool:
-    """True if two tensors of equal elements have the same memory layout, so that one is a view of the other."""
+    """True if two tensors of equal elements lie in the same order in memory, so that one is a view of the other."""
     if prod(shape) != prod(other_shape):
         return False
-    return _is_row_major(shape, memory_order(axes)) and _is_row_major(other_shape, memory_order(other_axes))
+    return _is_row_major(shape, order) and _is_row_major(other_shape, other_order)
 
 
 def _is_row_major(shape: Sequence[int], order: Sequence[int]) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 from compiler.ir.box import AxisMap, same
 from compiler.ir.graph import HOST, Graph, Op
+from compiler.ir.layout import memory_order
 from compiler.ops import call_of, definition
 from compiler.ops.base import Call, MatrixShape, OpClass, OpKind, Window
 from compiler.ops.contraction import Product
@@ -60,10 +61,11 @@ class OpFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFacts:
-    """One tensor's geometry."""
+    """One tensor's geometry; `order`: its axes from outermost to innermost in memory."""
 
     shape: tuple[int, ...]
     axes: tuple[str, ...]
+    order: tuple[int, ...]
     element_bytes: int
     constant: bool
 
@@ -124,6 +126,7 @@ def graph_facts(graph: Graph) -> GraphFacts:
         name: TensorFacts(
             shape=tensor.shape,
             axes=tensor.axes,
+            order=memory_order(tensor.axes, graph.layout),
             element_bytes=element_bytes(tensor.stored_dtype),
             constant=tensor.constant is not None,
         )

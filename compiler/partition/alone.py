@@ -25,13 +25,13 @@ def replace_refused(
     ops: list[Op] = []
     for op in graph.ops:
         found = look(graph, op)
-        is_kept = not found or refused_alone(candidates, graph.tensors, op, graph.opset) is None
+        is_kept = not found or refused_alone(candidates, graph.tensors, op, graph) is None
         ops += [op] if is_kept else parts(made, op, found)
     return made.graph(graph, ops)
 
 
-def refused_alone(candidates: CandidateFactory, tensors: Mapping[str, Tensor], op: Op, opset: int) -> Refused | None:
-    """Why an op over some of the tensors does not compile alone; None if it does."""
+def refused_alone(candidates: CandidateFactory, tensors: Mapping[str, Tensor], op: Op, graph: Graph) -> Refused | None:
+    """Why an op over some of the tensors does not compile alone, as part of a graph; None if it does."""
     reads = [name for name in op.inputs if name]
     alone = Graph(
         name=op.output,
@@ -39,6 +39,7 @@ def refused_alone(candidates: CandidateFactory, tensors: Mapping[str, Tensor], o
         tensors=MappingProxyType({name: tensors[name] for name in (*reads, op.output)}),
         inputs=tuple(name for name in dict.fromkeys(reads) if tensors[name].constant is None),
         outputs=(op.output,),
-        opset=opset,
+        opset=graph.opset,
+        layout=graph.layout,
     )
     return candidates(graph_facts(alone)).refusal((0,))

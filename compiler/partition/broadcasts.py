@@ -35,7 +35,7 @@ class FoldChannels:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such ops between reshapes."""
-        seen = partial(self._seen, graph.opset)
+        seen = partial(self._seen, graph)
         return replace_refused(graph, self.candidates, self._forms, seen)
 
     def _forms(self, graph: Graph, op: Op) -> list[Groups]:
@@ -56,12 +56,12 @@ class FoldChannels:
         operands = [graph.tensors[name] for name in op.inputs if name]
         return [groups for groups in forms if all(_is_view(output, operands, group) for group in groups)]
 
-    def _seen(self, opset: int, made: Made, op: Op, forms: list[Groups]) -> list[Op]:
+    def _seen(self, graph: Graph, made: Made, op: Op, forms: list[Groups]) -> list[Op]:
         """What stands in place of an op, by the first way in which it fits; itself if there is none."""
         for groups in forms:
             tried = Made(made.tensors)
             parts = _regrouped(tried, op, groups)
-            if refused_alone(self.candidates, tried.tensors, parts[-2], opset) is None:
+            if refused_alone(self.candidates, tried.tensors, parts[-2], graph) is None:
                 made.accept(tried)
                 return parts
         return [op]

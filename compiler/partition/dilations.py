@@ -36,7 +36,7 @@ class SplitDilations:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such convolutions replaced."""
-        split = partial(self._split, graph.opset)
+        split = partial(self._split, graph)
         return replace_refused(graph, self.candidates, self._dilated, split)
 
     def _dilated(self, graph: Graph, op: Op) -> list[int]:
@@ -60,12 +60,12 @@ class SplitDilations:
         ]
         return sorted(fitting, key=lambda axis: (1 - kernel[axis]) * dilations[axis])
 
-    def _split(self, opset: int, made: Made, op: Op, axes: Sequence[int]) -> list[Op]:
+    def _split(self, graph: Graph, made: Made, op: Op, axes: Sequence[int]) -> list[Op]:
         """The ops in place of one, with phases along the first of some axes with which the convolution fits."""
         for axis in axes:
             tried = Made(made.tensors)
             before, inner, after = _by_phase(tried, op, axis)
-            if refused_alone(self.candidates, tried.tensors, inner, opset) is None:
+            if refused_alone(self.candidates, tried.tensors, inner, graph) is None:
                 made.accept(tried)
                 return [*before, inner, *after]
         return [op]

@@ -7,7 +7,9 @@ from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 
-from compiler.frontend.constant_values import derive
+import numpy as np
+
+from compiler.frontend.constant_values import derive, literal
 from compiler.ir.graph import Graph, Op, Tensor
 from compiler.ir.symbol import Expression
 from compiler.ops.base import default_axes
@@ -53,6 +55,28 @@ class Made:
         made = self.add(replace(view, constant=None))
         ops.append(reshape(op, data, self.tensors[made]))
         return made
+
+    def along(self, ops: list[Op], op: Op, data: str, axis: int, begin: int, end: int) -> str:
+        """The name of the positions `begin` to `end` of a tensor along an axis that does not vary."""
+        whole = self.tensors[data]
+        rank, shape = len(whole.shape), (*whole.shape[:axis], end - begin, *whole.shape[axis + 1 :])
+        name = self.add(replace(whole, name=f"{data}/from{begin}", shape=shape, constant=None))
+        begins = tuple(begin if own == axis else 0 for own in range(rank))
+        attributes = (("begin", begins), ("step", (1,) * rank))
+        ops.append(Op(kind="Slice", inputs=(data,), output=name, origin=op.origin, attributes=attributes))
+        return name
+
+    def scaled(self, ops: list[Op], op: Op, data: str, axis: int, factors: tuple[float, ...]) -> str:
+        """The name of a tensor of floats times a factor for each position along an axis."""
+        whole = self.tensors[data]
+        shape = (len(factors), *(1,) * (len(whole.shape) - axis - 1))
+        constant = literal(np.asarray(factors).reshape(shape), whole.dtype)
+        tensor = Tensor(
+            name=f"{data}/factors", shape=shape, dtype=whole.dtype, axes=default_axes(len(shape)), constant=constant
+        )
+        name = self.add(replace(whole, name=f"{data}/scaled"))
+        ops.append(Op(kind="Mul", inputs=(data, self.add(tensor)), output=name, origin=op.origin))
+        return name
 
 
 def reshape(op: Op, data: str, result: Tensor) -> Op:

@@ -3,6 +3,9 @@
 An instance normalisation needs all of an image's channel at once. Its mean and its variance are reductions, which may
 be taken axis by axis (`reductions.py`); the rest works on one element at a time. So it is with the largest value and
 the sum of a softmax. A group's mean is the mean of its channels' means.
+
+What statistics are taken of (differences, exponentials) is computed again for the result. Else it would have to be
+written to DRAM and read again, for no core holds it until the statistics are known.
 """
 
 from __future__ import annotations
@@ -89,26 +92,28 @@ class _Parts:
         data, axes = op.inputs[0], _axes(self._graph, op)
         ops: list[Op] = []
         largest = self._add(ops, op, "ReduceMax", (data,), "largest", axes)
-        shifted = self._add(ops, op, "Sub", (data, largest), "shifted")
-        powers = self._add(ops, op, "Exp", (shifted,), "powers")
+        shifted = self._add(ops, op, "Sub", (data, largest), "shifted to sum")
+        powers = self._add(ops, op, "Exp", (shifted,), "powers to sum")
         total = self._add(ops, op, "ReduceSum", (powers,), "total", axes)
+        shifted = self._add(ops, op, "Sub", (data, largest), "shifted")
         if op.kind == "LogSoftmax":
             total = self._add(ops, op, "Log", (total,), "logarithm", axes)
             return [*ops, Op(kind="Sub", inputs=(shifted, total), output=op.output, origin=op.origin)]
+        powers = self._add(ops, op, "Exp", (shifted,), "powers")
         return [*ops, Op(kind="Div", inputs=(powers, total), output=op.output, origin=op.origin)]
 
     def _by_mean(self, op: Op) -> list[Op]:
         data, axes = op.inputs[0], _axes(self._graph, op)
         epsilon = self._epsilon(op)
         ops: list[Op] = []
-        if op.kind != "RMSNormalization":
-            mean = self._mean(ops, op, data, "mean", axes)
-            data = self._add(ops, op, "Sub", (data, mean), "centred")
-        squares = self._add(ops, op, "Mul", (data, data), "squares")
+        mean = "" if op.kind == "RMSNormalization" else self._mean(ops, op, data, "mean", axes)
+        centred = self._add(ops, op, "Sub", (data, mean), "centred to sum") if mean else data
+        squares = self._add(ops, op, "Mul", (centred, centred), "squares")
         variance = self._mean(ops, op, squares, "variance", axes)
         shifted = self._add(ops, op, "Add", (variance, epsilon), "shifted", axes)
         deviation = self._add(ops, op, "Sqrt", (shifted,), "deviation", axes)
-        result = self._add(ops, op, "Div", (data, deviation), "normal")
+        centred = self._add(ops, op, "Sub", (data, mean), "centred") if mean else data
+        result = self._add(ops, op, "Div", (centred, deviation), "normal")
         parameters = [self._parameter(op, name) for name in op.inputs[1:] if name]
         for kind, parameter in zip(("Mul", "Add"), parameters, strict=False):
             result = self._add(ops, op, kind, (result, parameter), "scaled" if kind == "Mul" else "moved")

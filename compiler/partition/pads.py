@@ -28,17 +28,17 @@ class SplitPads:
 
         def parts(made: Made, op: Op, axes: list[int]) -> list[Op]:
             singles = _axis_by_axis(made, op, axes)
-            return [part for single in singles for part in self._joined(made, single, graph.opset)]
+            return [part for single in singles for part in self._joined(made, single, graph)]
 
         return replace_refused(graph, self.candidates, self._padded, parts)
 
-    def _joined(self, made: Made, op: Op, opset: int) -> list[Op]:
+    def _joined(self, made: Made, op: Op, graph: Graph) -> list[Op]:
         """A pad along one axis; as the margins and the data in a Concat, where that fits and the pad does not."""
-        if refused_alone(self.candidates, made.tensors, op, opset) is None:
+        if refused_alone(self.candidates, made.tensors, op, graph) is None:
             return [op]
         tried = Made(made.tensors)
         parts = _with_margins(tried, op)
-        fits = all(refused_alone(self.candidates, tried.tensors, part, opset) is None for part in parts)
+        fits = all(refused_alone(self.candidates, tried.tensors, part, graph) is None for part in parts)
         if not parts or not fits:
             return [op]
         made.accept(tried)

@@ -74,7 +74,7 @@ class SplitWeights:
         """Why the largest of `count` parts does not compile alone; None if it does."""
         cutter = _Cutter(graph)
         part = cutter.part(op, axes, 0, ceil_div(graph.tensors[op.output].shape[axes[1]], count))[-1]
-        return refused_alone(self.candidates, cutter.tensors, part, graph.opset)
+        return refused_alone(self.candidates, cutter.tensors, part, graph)
 
 
 def _no_part_fits(op: Op, parts: int, error: LimitError) -> LimitError:

@@ -77,6 +77,9 @@ class ChoosePlans:
                     outside += _totals(found)
             chooser = _Chooser(self, fused.facts, rivals, outside)
             segments[number] = chooser.chosen(segments[number])
+            if self.profile.is_stationary:
+                # stationary weights lie elsewhere in other segments: groups of this one would take memory for nothing
+                self.lowering.lowered.forget_groups()
         self.lowering.compilers.of(fused.facts).forget_boxes()
         chosen = replace(fused, segments=tuple(segments), rivals={})
         verify_fused(chosen)
@@ -150,7 +153,7 @@ class _Chooser:
     def _of_least_price(self, by_price: FusedSegment) -> _Tried | None:
         """The plan of least price, and what its groups take by themselves; None if it has no program."""
         first, lowered = self._rivals.found, self._whole(by_price)
-        if lowered is None or self._lowering.refused(self._facts, by_price, lowered) is not None:
+        if lowered is None:
             return None
         timed = lowered.time
         assert timed is not None
@@ -313,14 +316,17 @@ class _Chooser:
     # --- whole plans --------------------------------------------------------------------------------------------------
 
     def _whole(self, found: FusedSegment) -> LoweredSegment | None:
-        """A segment's program and its time, which the lowering then knows; None if it has none."""
+        """A segment's program and its time, which the lowering then knows; None if it has none, or exceeds a limit."""
         known, key = self._lowering.lowered.programs, key_of(found.groups)
         if _tiles(found.groups) > self._tiles_max:
             return None
 
-        def simulated() -> LoweredSegment:
-            program = self._lowering.steps_of(self._facts, found, found.groups).lowered()
-            return replace(LoweredSegment.of(program), time=time_of(program, self._profile))
+        def simulated() -> LoweredSegment | None:
+            lowered = self._lowering.within_limits(lambda: self._lowering.steps_of(self._facts, found, found.groups))
+            assert lowered.program is not None
+            if self._lowering.refused(self._facts, found, lowered) is not None:
+                return None
+            return replace(lowered, time=time_of(lowered.program, self._profile))
 
         if key not in known:
             lowered = _if_it_can_be(simulated)

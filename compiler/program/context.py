@@ -12,7 +12,7 @@ from compiler.address.stored import AddressTables
 from compiler.address.table import ENTRY_BYTES
 from compiler.ir.box import AxisMap
 from compiler.ir.graph import MAX_AXES, Graph
-from compiler.ir.layout import memory_order, strides_of
+from compiler.ir.layout import strides_of
 from compiler.ops import call_of, definition
 from compiler.ops.contraction import Product
 from compiler.ops.op_facts import GraphFacts, gathered_name
@@ -100,7 +100,7 @@ class Context:
         role = Role.WEIGHT if tensor.constant is not None else Role.INPUT
         if name in self._made:
             role = Role.OUTPUT if name in self._outputs else Role.INTERMEDIATE
-        order = self.weight_order(name) if role is Role.WEIGHT else memory_order(tensor.axes)
+        order = self.weight_order(name) if role is Role.WEIGHT else self.facts.tensors[name].order
         size = element_bytes(tensor.stored_dtype)
         strides = strides_of(tensor.shape, order, size)
         total = tensor.elements * size
@@ -125,7 +125,7 @@ class Context:
             return False
         source = self.region(of)
         tensor = self.graph.tensors[name]
-        order, size = memory_order(tensor.axes), element_bytes(tensor.stored_dtype)
+        order, size = self.facts.tensors[name].order, element_bytes(tensor.stored_dtype)
         box = tuple((0, extent) for extent in tensor.shape)
         strides = strides_of(tensor.shape, order, size)
         self.regions[name] = Held(source.slot, source.address, (0,) * len(box), strides, box)
@@ -183,8 +183,8 @@ class Context:
     def weight_order(self, name: str) -> tuple[int, ...]:
         """A weight's axes as they lie in memory: the one that its first reader's output channels follow outermost.
 
-        Then a slice of the output channels is one run. Of a convolution's weight the input channels lie innermost, in
-        the order of the offsets in an address table of channels-last maps (ADDR-1).
+        Then a slice of the output channels is one run. The other axes of a convolution's weight lie in the order of the
+        offsets in an address table: as those of its input (ADDR-1).
         """
         found = self._orders.get(name)
         if found is None:
@@ -203,9 +203,14 @@ class Context:
                     first = follows[:1]
                     rest = [i for i in range(rank) if i not in first]
                     if facts.matrix is not None and rank > 2 and rest and first == [0]:
-                        rest = [*rest[1:], rest[0]]
+                        rest = [*rest[1:], rest[0]] if facts.window is None else self._as_input(index, rest)
                     return (*first, *rest)
         return tuple(range(rank))
+
+    def _as_input(self, op: int, axes: list[int]) -> list[int]:
+        """The axes of a convolution's weight in the order in which those of its input lie in memory."""
+        data = next(operand.tensor for operand in self.operands(op) if operand.number == 0)
+        return sorted(axes, key=self.facts.tensors[data].order.index)
 
     def operands(self, op: int) -> tuple[Operand, ...]:
         """The op's inputs that are there, by their numbers."""

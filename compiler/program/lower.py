@@ -28,7 +28,8 @@ from compiler.program.loops.time import ProgramTime, time_of
 from compiler.program.program import Program
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.equal_groups import EqualGroups
-from compiler.program.steps.segment import LISTED_ALL, SegmentSteps
+from compiler.program.steps.group_columns import LISTED_ALL
+from compiler.program.steps.segment import SegmentSteps
 from compiler.tiling.geometry import GroupGeometry
 
 # What no program of ours may be, whatever the profile allows.
@@ -81,6 +82,10 @@ class Lowered:
     segments: dict[object, LoweredSegment] = field(default_factory=dict)
     groups: EqualGroups = field(default_factory=EqualGroups)
     programs: dict[object, LoweredSegment] = field(default_factory=dict)
+
+    def forget_groups(self) -> None:
+        """Forget what groups were found to be."""
+        self.groups = EqualGroups()
 
     def of(self, graph: Graph) -> None:
         """Forget what is of another graph."""
@@ -201,6 +206,7 @@ class LowerSegments:
             Decoders(facts.graph, opened(facts.graph.source, self.source)),
             self.tables,
             self.lowered.groups,
+            found.segment.ops,
         )
 
     def _safe(self, steps: Callable[[], SegmentSteps], known: LoweredSegment | None) -> LoweredSegment:
@@ -209,19 +215,22 @@ class LowerSegments:
         Statements are found from a few tiles. Should they not hold at others, the segment is listed command by command.
         """
         try:
-            lowered = known or LoweredSegment.of(steps().lowered())
-            assert lowered.program is not None
-            if self._exceeds(lowered) and not _loops_throughout(lowered.program):
-                # what was listed for its speed is shorter as loops
-                lowered = LoweredSegment.of(steps().lowered(listed_max=0))
-            if self._exceeds(lowered):
-                # nobody takes it
-                return lowered
-            return self._with_proof(lowered)
+            lowered = known or self.within_limits(steps)
+            # a program over its limits is refused, so it needs no proof
+            return lowered if self._exceeds(lowered) else self._with_proof(lowered)
         except ProgramError as error:
             if error.violation == "size":
                 raise
             return self._with_proof(LoweredSegment.of(steps().lowered(LISTED_ALL)))
+
+    def within_limits(self, steps: Callable[[], SegmentSteps]) -> LoweredSegment:
+        """A segment's program; as loops throughout if it would exceed what the profile allows otherwise."""
+        lowered = LoweredSegment.of(steps().lowered())
+        assert lowered.program is not None
+        if self._exceeds(lowered) and not _loops_throughout(lowered.program):
+            # what was listed for its speed is shorter as loops
+            lowered = LoweredSegment.of(steps().lowered(listed_max=0))
+        return lowered
 
     def _exceeds(self, lowered: LoweredSegment) -> bool:
         """True if a program exceeds what the profile allows."""

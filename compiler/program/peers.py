@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -70,6 +70,61 @@ def send_own(
     """Send what a memory has by itself (`own`): nothing waits there for what others send to it meanwhile."""
     send(emitter, Held(own, *source[1:]), targets, queue, element_bytes, is_ahead=is_ahead)
     source.slot.mark(own.touched)
+
+
+def deliver(
+    emitter: Emitter, region: Held, targets: list[Held], units: list[int], box: Box, element_bytes: int, turn: int
+) -> None:
+    """Load a box for several units: by multicast; or each a part of it, which the others get from there.
+
+    `turn`: whose it is to load the first part.
+    """
+    machine = emitter.machine
+    in_sram = not machine.profile.units.are_cores
+    engine = "gdma" if in_sram and machine.has("gdma") else "iodma"
+    between = "cdma" if in_sram else "link"
+    first, *rest = targets
+    queues = [machine.queue_of[engine, unit] for unit in units]
+    in_row = all(b.slot.place - a.slot.place == 1 and is_alike(a, b, box) for a, b in pairwise(targets))
+    if rest and machine.profile.dram.multicast and in_row:
+        also = [held.slot for held in rest]
+        parts = shares(machine.profile, first.strides, box, len(targets), element_bytes, rate_of(machine, queues[0]))
+        for number, part in enumerate(parts, turn):
+            emitter.copy(Opcode.LOAD, queues[number % len(queues)], region, first, part, element_bytes, also)
+    elif rest and machine.has(between):
+        sending = [machine.queue_of[between, unit] for unit in units]
+        share_out(emitter, region, targets, queues, sending, box, element_bytes, turn)
+    else:
+        for held, queue in zip(targets, queues, strict=True):
+            emitter.copy(Opcode.LOAD, queue, region, held, box, element_bytes)
+
+
+def deliver_each(
+    emitter: Emitter, region: Held, wanted: Iterable[tuple[int, Held | None]], element_bytes: int, turn: int
+) -> None:
+    """Load boxes for units; what several want is loaded for them together. `turn`: whose it is to load the first."""
+    boxes: dict[Box, dict[int, Held]] = {}
+    for unit, held in wanted:
+        if held is not None:
+            boxes.setdefault(held.box, {})[unit] = held
+    for number, (box, targets) in enumerate(boxes.items(), turn):
+        deliver(emitter, region, list(targets.values()), list(targets), box, element_bytes, number)
+
+
+def copy_common(
+    emitter: Emitter,
+    opcode: Opcode,
+    queue: int,
+    sources: Iterable[Held],
+    targets: Sequence[Held],
+    element_bytes: int,
+) -> None:
+    """Copy what boxes of sources and of targets have in common, but for what lies in one slot."""
+    for source in sources:
+        for target in targets:
+            part = overlap(source.box, target.box)
+            if part is not None and source.slot is not target.slot:
+                emitter.copy(opcode, queue, source, target, part, element_bytes)
 
 
 def share_out(

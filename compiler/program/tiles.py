@@ -19,7 +19,7 @@ from math import prod
 
 import numpy as np
 
-from compiler.ir.layout import memory_order, strides_of
+from compiler.ir.layout import strides_of
 from compiler.program.emitter import Box, Held, empty_box, held_at, is_empty
 from compiler.program.slots import Slot
 from compiler.tiling.frustum import Frustums
@@ -342,7 +342,7 @@ class Store:
     def at(cls, tiles: Tiles, name: str, shape: StoreShape, slot: Slot) -> Store:
         """The store laid densely into a slot."""
         tensor = tiles.frustums.geometry.facts.tensors[name]
-        strides = strides_of(shape.lengths, memory_order(tensor.axes), tensor.element_bytes)
+        strides = strides_of(shape.lengths, tensor.order, tensor.element_bytes)
         return cls(shape, slot, slot.address, strides)
 
     def pieces(self, tiles: Tiles, name: str, index: Index, box: Box) -> list[Held]:

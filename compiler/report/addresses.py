@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+from compiler.address.unit import CHANNELS
 from compiler.report import plan as doc
 from compiler.tiling.addresses import OpTables
 
@@ -15,6 +16,8 @@ def address_tables(tables: Iterable[OpTables]) -> dict[int, doc.AddressTables]:
         found.op: doc.AddressTables(
             positions=prod(found.block),
             taps=prod(found.window.kernel),
+            channels=found.read.taps[CHANNELS],
+            layout=found.layout,
             bytes=found.core_bytes,
             read_bytes=found.read_bytes,
             lines_per_position=round(found.lines().per_position, 3),

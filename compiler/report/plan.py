@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from compiler.ir.layout import Layout
 from compiler.report.dim_ranges import DimRangeDoc
 from compiler.report.execution import GraphOp, LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
 from compiler.report.execution_time import StreamReport
@@ -127,14 +128,14 @@ class Placement(Part, frozen=True, kw_only=True):
 class AddressTables(Part, frozen=True, kw_only=True):
     """The address tables of an op with a window (ADDR-1 to ADDR-5).
 
-    Each is for a block of output positions, `positions` of them, and the window's `taps`; a core holds one for each
-    kind of buffer in which it finds the input, `bytes` together; `read_bytes` are read from DRAM per inference.
-    `lines_per_position` are the memory lines that the first channels of a position's taps lie in, on average. `padding`
-    is read by `classes` of positions with shortened lists of offsets, which take no memory of their own.
+    Each is for a block of `positions` and the window's `taps` in each of `channels` (1 where they lie side by side). A
+    core holds one per kind of buffer, `bytes` together. `read_bytes`: from DRAM. `lines_per_position`: its operands'.
     """
 
     positions: int
     taps: int
+    channels: int
+    layout: Layout
     bytes: int
     read_bytes: int
     lines_per_position: float

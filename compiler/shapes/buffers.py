@@ -152,7 +152,8 @@ def _blocks(geometry: RoutineGeometry, extents: Mapping[str, tuple[int, ...]], p
         if op.window is None or op.operands[0].constant or _is_plain(op.window):
             continue
         output = extents[op.output]
-        size = largest_table_bytes(op.window, output)
+        data = geometry.facts.tensors[op.operands[0].tensor]
+        size = largest_table_bytes(op.window, output, data.shape, data.order)
         if size:
             found[addresses_name(geometry.facts.tensors, op.output)] = Placed(
                 level=Level.NRAM, extents=block_of(output), addresses=(0,), size_bytes=size

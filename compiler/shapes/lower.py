@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from compiler.address.table import ENTRY_BYTES
-from compiler.address.unit import is_addressable, unit_read
+from compiler.address.unit import CHANNELS, is_addressable, unit_read
 from compiler.errors import InternalError, LimitError
 from compiler.ir.box import Ints
 from compiler.ir.layout import is_relabelling, strides_of
@@ -41,7 +41,6 @@ from compiler.shapes.routine import Calls, Routine, RoutineGeometry
 from compiler.shapes.unit_library import UnitBuffers
 
 # The channels' axis of what a window goes over.
-_CHANNELS: Final = 1
 
 
 @dataclass(slots=True)
@@ -136,7 +135,8 @@ def _is_view(context: Context, routine: Routine) -> bool:
     if len(routine.ops) > 1 or op.op_class is not OpClass.VIEW or len(op.operands) != 1:
         return False
     source, result = (context.graph.tensors[name] for name in (op.operands[0].tensor, op.output))
-    if source.constant is not None or not is_relabelling(source.shape, source.axes, result.shape, result.axes):
+    orders = [context.facts.tensors[tensor.name].order for tensor in (source, result)]
+    if source.constant is not None or not is_relabelling(source.shape, orders[0], result.shape, orders[1]):
         return False
     return context.alias(op.output, op.operands[0].tensor)
 
@@ -340,9 +340,9 @@ class _RoutineLowering:
         tensor = op.operands[0].tensor
         element = self.context.facts.tensors[tensor].element_bytes
         strides = strides_of(data.extents, self.routes.order(tensor), element)
-        read = unit_read(op.window, block.extents, strides, element)
-        # a table says where elements lie of which all channels follow as one run
-        if strides[_CHANNELS] != element or not is_addressable(read):
+        channels = self.context.shape(tensor)[CHANNELS]
+        read = unit_read(op.window, block.extents, channels, strides, element)
+        if not is_addressable(read):
             return []
         region = self.context.address_table(read)
         (words,) = self.context.shape(region)

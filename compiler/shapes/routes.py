@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from compiler.errors import LimitError
-from compiler.ir.layout import memory_order, strides_of
+from compiler.ir.layout import strides_of
 from compiler.ops.slab import contains, lengths
 from compiler.profile.schema import Profile
 from compiler.program.context import Context
@@ -42,7 +42,7 @@ class Routes:
         """The order of a tensor's axes on the chip."""
         if self._is_weight(name):
             return self.context.weight_order(name)
-        return memory_order(self.context.facts.tensors[name].axes)
+        return self.context.facts.tensors[name].order
 
     def in_place(self, core: int, name: str, box: Box) -> Held | None:
         """Where all of a weight's box lies in a core before the program runs; None if it does not."""

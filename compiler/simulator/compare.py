@@ -9,8 +9,11 @@ add up, over one sum as over a chain of ops:
 
     limit = max(floor, √(Σ (3 u)² · operations + Σ (8 u')²)),   floor = 1e-4, and 1e-10 where all is float64
 
-along the longest chain of ops behind a tensor. `operations` counts those of one element; u is the roundoff of the type
-that computes them (16-bit floats are computed in float32). The factor 3: the partial sums of a random sum have half of
+along the longest chain of ops behind a tensor. `operations` counts those of one element. The reference runs a
+node at once, also where the compiler took it apart: of its ops together, as of a normalisation, `operations` is at
+least the number of elements that one element of the result depends on, for a runtime may sum them one after another
+(ONNX Runtime does; a LayerNormalization of 10^6 elements is 1.4e-4 off). u is the roundoff of the type that computes
+them (16-bit floats are computed in float32). The factor 3: the partial sums of a random sum have half of
 its variance, a rounding has the variance of a uniform error (u²/3), there are two implementations, and the largest of
 many elements lies five deviations out: 5 · √(2/6) u < 3 u. u' is the roundoff of the type in which an op's result is
 stored. Two implementations that agree except for float32 rounding may store neighbouring numbers, 2 u' apart, and the
@@ -24,9 +27,10 @@ model amplifies rounding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
+from itertools import groupby
+from math import inf, prod, sqrt
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -39,6 +43,7 @@ from compiler.ir.graph import HOST, Graph, Op
 from compiler.ops import call_of, definition
 from compiler.ops.base import OpClass
 from compiler.ops.quantised import is_rounded
+from compiler.ops.slab import Box, lengths
 
 # The lower bound of the limit in float32 at any depth, and when every step is float64.
 FLOOR: Final = 1e-4
@@ -215,6 +220,7 @@ def limits_of(graph: Graph) -> Mapping[str, float]:
     or as its multiply-accumulates if their number is known.
     """
     behind: dict[str, _Roundings] = {}
+    summed = _summed(graph)
     for op in graph.ops:
         given = [behind[name] for name in op.inputs if name in behind]
         squares = max((roundings.squares for roundings in given), default=0.0)
@@ -222,13 +228,59 @@ def limits_of(graph: Graph) -> Mapping[str, float]:
         dtype = graph.tensors[op.output].dtype
         own = _UNIT.get(dtype, 0.0)
         operations, stored = _operations(graph, op)
-        computed = min(own, _UNIT["float32"])
-        squares += operations * (_PER_OPERATION * computed) ** 2 + stored * (_PER_RESULT * own) ** 2
+        per_operation = (_PER_OPERATION * min(own, _UNIT["float32"])) ** 2
+        squares += operations * per_operation + stored * (_PER_RESULT * own) ** 2
+        elements = summed.get(op.output, {})
+        at_once = max((behind[name].squares for name in elements if name in behind), default=0.0)
+        squares = max(squares, at_once + max(elements.values(), default=0) * per_operation)
         behind[op.output] = _Roundings(squares=squares, unit=max(unit, own))
     limits = {name: limit_of_type(graph.tensors[name].dtype) for name in graph.inputs}
     for op in graph.ops:
         limits[op.output] = _limit(behind[op.output]) if graph.tensors[op.output].dtype in _UNIT else 0.0
     return MappingProxyType(limits)
+
+
+def _summed(graph: Graph) -> dict[str, dict[str, int]]:
+    """For each result of a node without products: how many elements one of its positions depends on, by operand.
+
+    An operand is what the node's ops do not make themselves.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for _, together in groupby(graph.ops, key=lambda op: op.origin):
+        ops = list(together)
+        if any(op.kind == HOST or definition(op).work(call_of(graph, op)).macs for op in ops):
+            continue
+        if all(op.kind in _SELECTING or definition(op).op_class is not OpClass.VECTOR for op in ops):
+            continue
+        read = {name for op in ops for name in op.inputs}
+        for op in ops:
+            if (op.output not in read or op.output in graph.outputs) and graph.tensors[op.output].elements:
+                found[op.output] = _depends_on(graph, ops, op.output)
+    return found
+
+
+def _depends_on(graph: Graph, ops: Sequence[Op], output: str) -> dict[str, int]:
+    """How many elements of what ops do not make themselves one position of a result of theirs depends on, by tensor."""
+    made = {op.output for op in ops}
+    boxes: dict[str, Box] = {output: tuple((extent // 2, extent // 2 + 1) for extent in graph.tensors[output].shape)}
+    elements: dict[str, int] = {}
+    for op in reversed(ops):
+        box = boxes.get(op.output)
+        if box is None:
+            continue
+        kind, call = definition(op), call_of(graph, op)
+        for name, needed in zip(op.inputs, kind.demanded(call, box), strict=True):
+            if needed is None:
+                continue
+            if name in made:
+                others = boxes.get(name, needed)
+                boxes[name] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(needed, others, strict=True))
+                continue
+            count = prod(lengths(needed))
+            if kind.op_class is OpClass.MOVEMENT:
+                count = min(count, prod(lengths(box)))  # rows of a table, of which any may be read
+            elements[name] = max(count, elements.get(name, 0))
+    return elements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,8 @@ class WindowGather:
             steps = self._steps[key] = self._new_steps(box, channels, piece, strides, unit, element)
         count = piece[1][1] - piece[1][0]
         for start, reach, offsets, into in steps:
-            runs = np.ndarray((reach + 1, count), met.dtype, memory, address + start * element, (element, element))
+            apart = (element, unit.channel_step)
+            runs = np.ndarray((reach + 1, count), met.dtype, memory, address + start * element, apart)
             met[into] = runs[offsets]
 
     def _new_steps(

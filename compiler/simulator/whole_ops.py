@@ -178,7 +178,7 @@ class WholeOps:
             if name in made:
                 table = program.tables[self._table(made[name])]
                 output = program.units[table.unit].output
-                return slot(name, tuple(table.shape), output.dtype, memory_order(output.axes))
+                return slot(name, tuple(table.shape), output.dtype, memory_order(output.axes, self._graph.layout))
             if region is not None:
                 if region.role not in (Role.INPUT, Role.WEIGHT):
                     return slot(name, region.shape, region.dtype, region.order)
@@ -194,7 +194,7 @@ class WholeOps:
             if definition(op).op_class is not OpClass.VIEW or whole(op.inputs[0]) is None:
                 return None
             tensor = self._graph.tensors[name]
-            return slot(name, tensor.shape, tensor.dtype, memory_order(tensor.axes))
+            return slot(name, tensor.shape, tensor.dtype, memory_order(tensor.axes, self._graph.layout))
 
         # several tables of a step may make one tensor: with one op
         alike = {use: self._op(use) == self._op(made[tensor]) for use, tensor in tensors.items()}

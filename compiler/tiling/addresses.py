@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from compiler.address.build import build_table
+from compiler.address.build import WindowRead, build_table
 from compiler.address.lines import LinesTouched, lines_touched
-from compiler.address.unit import block_of, unit_read
-from compiler.ir.layout import memory_order, strides_of
+from compiler.address.unit import CHANNELS, block_of, unit_read
+from compiler.ir.layout import Layout, strides_of
 from compiler.ops.base import Window
 from compiler.ops.op_facts import OpFacts
 from compiler.tiling.loads import table_reads
@@ -20,7 +20,8 @@ class OpTables:
     """The address tables of one op: together `core_bytes` in a core and `read_bytes` from DRAM.
 
     `block` is the box of output positions that a table is for [N, C, spatial...], `lengths` the longest box of the
-    op's input in a core. With `is_padded` positions at a border read by parts of the list of offsets (ADDR-3), which
+    op's input in a core, `order` its axes from outermost to innermost in memory, `channels` those of the whole input.
+    With `is_padded` positions at a border read by parts of the list of offsets (ADDR-3), which
     takes no memory and reads fewer lines, so that no buffer with a zero border could be cheaper.
     """
 
@@ -28,19 +29,27 @@ class OpTables:
     window: Window
     block: tuple[int, ...]
     lengths: tuple[int, ...]
+    channels: int
     element_bytes: int
-    axes: tuple[str, ...]
+    order: tuple[int, ...]
+    layout: Layout
     core_bytes: int
     read_bytes: int
     is_padded: bool
     line_bytes: int
 
+    @property
+    def read(self) -> WindowRead:
+        """What a table is for, where the input's box lies by itself."""
+        strides = strides_of(self.lengths, self.order, self.element_bytes)
+        return unit_read(self.window, self.block, self.channels, strides, self.element_bytes)
+
     def lines(self) -> LinesTouched:
-        """The lines of memory that the block's positions touch, where the input's box lies by itself (ADDR-4)."""
-        strides = strides_of(self.lengths, memory_order(self.axes), self.element_bytes)
-        read = unit_read(self.window, self.block, strides, self.element_bytes)
-        # of each element all channels are read: runs of them, of which the table knows the beginning
-        return lines_touched(build_table(read), self.line_bytes)
+        """The lines of memory that the block's positions touch, each for all channels of the input's box (ADDR-4)."""
+        read, channels = self.read, self.lengths[CHANNELS]
+        strides = strides_of(self.lengths, self.order, self.element_bytes)
+        every = replace(read, taps=(1, channels, *self.window.kernel), distances=strides)
+        return lines_touched(build_table(every), self.line_bytes)
 
 
 def op_tables(group: TiledGroup) -> tuple[OpTables, ...]:
@@ -58,8 +67,10 @@ def op_tables(group: TiledGroup) -> tuple[OpTables, ...]:
                 window=op.window,
                 block=block_of(shape),
                 lengths=_lengths(group, step, op),
+                channels=tensor.shape[CHANNELS],
                 element_bytes=tensor.element_bytes,
-                axes=tensor.axes,
+                order=tensor.order,
+                layout=group.geometry.facts.graph.layout,
                 core_bytes=group.table_bytes[step],
                 read_bytes=reads[op.index],
                 is_padded=any(op.window.pads),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compiler.cost.rates import reads_are_shared
+from compiler.cost.rates import dram_port_bytes_per_cycle, reads_are_shared
 from compiler.cost.turns import Passing
 from compiler.tiling.tile import WeightHome
 from compiler.tiling.tiled import TiledGroup
@@ -35,7 +35,8 @@ class Arrivals:
             read = self._reads[name][0 if self._shared else 1]
             again = group.configuration.slices_outer or "C" in group.frustums.of_tensor[name].followed
             tiles = group.walk.tiles * (group.slices if again else 1)
-            found += ceil_div(read * min(self._units, tiles), tiles)
+            parts = group.input_parts if name in group.reduced else 1
+            found += ceil_div(read * min(self._units, tiles), tiles * parts)
         return found
 
     def lasting(self, step: int, read_from_dram: int) -> int:
@@ -55,14 +56,28 @@ class Arrivals:
         return ceil_div(passed * once, max(once, self._group.brought(step)))
 
     def unhidden_cycles(self, step: int, read_from_dram: int) -> float:
-        """Cycles of later loads of weights that last for some turns, where the next ones come to where these lie."""
+        """Cycles of later loads that come to where what is worked with lies: weights that last for some turns, and
+        parts of inputs that are summed.
+        """
+        group = self._group
+        waits = self._weights_unhidden(step, read_from_dram)
+        if group.reduced and group.geometry.ops[step] is group.geometry.product and not _doubles_parts(group):
+            read = sum(self._reads[name][0 if self._shared else 1] for name in group.reduced)
+            waits += (
+                read
+                * (1 - 1 / group.configuration.input_slices)
+                / dram_port_bytes_per_cycle(group.profile, self._units)
+            )
+        return waits
+
+    def _weights_unhidden(self, step: int, read_from_dram: int) -> float:
         group = self._group
         weights, home = group.weights[step], group.homes[step]
         if not group.second_weight_bytes(step) or group.doubles_weights or home is not WeightHome.CORE:
             return 0.0
         once = weights.size_bytes * group.weight_copies
         loads = read_from_dram / once * group.slices * group.configuration.input_slices - 1
-        fetched, moved = slice_cycles(weights, group.profile, group.configuration, WeightHome.DRAM)
+        fetched, moved = slice_cycles(weights.core_bytes, group.profile, group.configuration, WeightHome.DRAM)
         return max(0.0, loads) * (fetched if group.is_flat or self._directly else moved)
 
     def passing(self, step: int, passed: int) -> Passing | None:
@@ -71,7 +86,7 @@ class Arrivals:
         weights, home = group.weights[step], group.homes[step]
         if home is WeightHome.CORE or not weights.size_bytes or group.weights_in_place:
             return None
-        fetched, moved = slice_cycles(weights, group.profile, group.configuration, home)
+        fetched, moved = slice_cycles(weights.slice_bytes, group.profile, group.configuration, home)
         directly = group.is_flat or (self._directly and home is WeightHome.DRAM)
         parts, engine = weights.slices * group.passes(step)[0], group.profile.units.peer_engine
         handed = 0.0
@@ -92,6 +107,20 @@ def _passes_ahead(group: TiledGroup) -> bool:
     homes = {WeightHome.DRAM, WeightHome.SRAM}
     held = sum(w.unit_bytes for w, home in zip(group.weights, group.homes, strict=True) if home in homes)
     return held <= group.sram_weight_room_bytes
+
+
+def _doubles_parts(group: TiledGroup) -> bool:
+    """True if parts of inputs that are summed one after another have two buffers: in what their memory has left."""
+    room = group.weight_room_bytes if group.is_flat else group.sram_weight_room_bytes
+    if not group.is_flat:
+        pairs = zip(group.weights, group.homes, strict=True)
+        room -= sum(w.unit_bytes for w, home in pairs if home is WeightHome.SRAM)
+    elif not group.profile.weights_share_activations:
+        room = group.profile.nram.capacity_bytes - group.tile_bytes - group.buffered_bytes
+    else:
+        seconds = sum(map(group.second_weight_bytes, range(len(group.weights)))) if group.doubles_weights else 0
+        room -= group.core_weight_bytes + seconds
+    return group.is_buffered or sum(group.held_bytes(group.frustums, name) for name in group.reduced) <= room
 
 
 def copied_bytes(group: TiledGroup) -> int:

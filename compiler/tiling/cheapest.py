@@ -14,7 +14,7 @@ from compiler.tiling.estimate import TilePlan, estimates
 from compiler.tiling.figures import Check, Figures
 from compiler.tiling.finished import Choice, Priced, finished
 from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
-from compiler.tiling.tile import Configuration, HaloMode, Order
+from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import traffic_of
 from compiler.tiling.wishes import Wishes
@@ -41,12 +41,22 @@ class Worked:
 def most_promising(
     plans: Iterable[TilePlan], profile: Profile, objective: str
 ) -> list[tuple[tuple[float, ...], int, TilePlan]]:
-    """Plans by their estimates, the best first, each with its place; equal ones keep their order."""
+    """Plans by their estimates, the best first, each with its place; of equal ones first what has least to do."""
     tried = list(plans)
     if not tried:
         return []
-    keys = zip(*(key.tolist() for key in ranking(objective, estimates(tried, profile))), strict=True)
+    figures = (key.tolist() for key in ranking(objective, estimates(tried, profile)))
+    keys = zip(*figures, *zip(*map(_uses, tried), strict=True), strict=True)
     return sorted(zip(keys, range(len(tried)), tried, strict=True), key=lambda entry: entry[:2])
+
+
+def _uses(plan: TilePlan) -> tuple[bool, int]:
+    """What tells plans of equal price apart: whether units add to each other's sums one after another, and how often
+    ops are done: with every tile, and the slices of channels and sums.
+    """
+    configuration = plan.configuration
+    often = plan.rounds * configuration.channel_slices * configuration.input_slices
+    return configuration.spread is Spread.INPUT_CHANNELS, often
 
 
 def cheapest(
@@ -78,7 +88,8 @@ def cheapest(
             failing.append(outcome)
             return False
         found = outcome.priced(profile)
-        heappush(fitting, (ranking(wishes.objective, Totals.of((found.cost,))), number, found, smaller))
+        rank = (*ranking(wishes.objective, Totals.of((found.cost,))), *_uses(plans[number]))
+        heappush(fitting, (rank, number, found, smaller))
         orders.add(plans[number].configuration.order)
         return outcome.group.tile == plans[number].tile
 

@@ -48,7 +48,6 @@ _CORE_TILES: Final = 2
 GRID_MAX: Final = 1 << 20
 # From so many times the bytes of its operands and results on, a group is tried with sums in parts as well.
 _OFTEN: Final = 2
-_BY_FAR: Final = 0.8
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -127,14 +126,11 @@ def _summed_in_parts(
 
 
 def _better(whole: Choice | None, summed: Choice | None, wishes: Wishes) -> Choice | None:
-    """The cheaper of two choices; one that takes sums in parts only if it is so by far, unless only bytes count.
-
-    Its many small transfers wait for each other more than a price knows.
-    """
+    """The cheaper of two choices; of equal ones that which takes no sums in parts."""
     if whole is None or summed is None:
         return whole or summed
     (price, *_), (other, *_) = (ranking(wishes.objective, Totals.of((choice.cost,))) for choice in (whole, summed))
-    return summed if other < (price if wishes.objective == "dram_bytes" else _BY_FAR * price) else whole
+    return summed if other < price else whole
 
 
 def _largest_tiles(

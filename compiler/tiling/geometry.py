@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from compiler.address.unit import largest_table_bytes
 from compiler.ir.box import Ints
 from compiler.lazy import lazy
-from compiler.ops.base import OpClass
+from compiler.ops.base import OpClass, Window
 from compiler.ops.op_facts import GraphFacts, OpFacts, TensorFacts
 from compiler.tiling.projection import Access, Box, Projection, Projections, Reading, TensorBoxes
 from compiler.tiling.runs import Run, runs_of
@@ -374,14 +374,18 @@ class GroupGeometry:
     @lazy
     def table_bytes(self) -> tuple[int, ...]:
         """Per op the bytes of its largest address table; 0 if it has no window, or one too wide for a table."""
-        tensors, known, found = self.facts.tensors, self.projections.known, []
+        known, found = self.projections.known, []
         for op in self.ops:
             size = known.get(("table", op.index))
             if not isinstance(size, int):
-                size = 0 if op.window is None else largest_table_bytes(op.window, tensors[op.output].shape)
+                size = 0 if op.window is None else self._largest_table_bytes(op, op.window)
                 known["table", op.index] = size
             found.append(size)
         return tuple(found)
+
+    def _largest_table_bytes(self, op: OpFacts, window: Window) -> int:
+        output, data = (self.facts.tensors[name] for name in (op.output, op.operands[0].tensor))
+        return largest_table_bytes(window, output.shape, data.shape, data.order)
 
     @lazy
     def output_bytes(self) -> int:

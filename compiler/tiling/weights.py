@@ -223,13 +223,10 @@ def weight_slice_bytes(profile: Profile) -> int:
     return max(1, profile.weight_memory_bytes // (4 if profile.weights_share_activations else 2))
 
 
-def slice_cycles(
-    weights: StepWeights, profile: Profile, configuration: Configuration, home: WeightHome
-) -> tuple[float, float]:
-    """Cycles in which a slice of weights comes from DRAM (0 if it waits in the SRAMs), and from there to the cores."""
+def slice_cycles(size: int, profile: Profile, configuration: Configuration, home: WeightHome) -> tuple[float, float]:
+    """Cycles in which so many bytes of weights of each core come from DRAM (0: they wait in SRAMs), and to cores."""
     engines, by_channels = profile.engines, configuration.core_spread is Spread.CHANNELS
     fetched = moved = 0.0
-    size = weights.slice_bytes
     on_bus = engines.bus is not None and configuration.cores > 1 and not by_channels
     if (engine := engines.bus if on_bus else engines.mvdma) is not None:
         moved = size / engine.bytes_per_cycle + engine_startup_cycles(engine, profile)
@@ -260,7 +257,11 @@ def with_fewer_cycles(
     each = steps * ceil_div(op.matrix.in_channels, array_of(op, profile).c) * op.matrix.taps
     saved = each * (passes_of(weights, op, channels, profile) - passes_of(one, op, channels, profile))
     home = WeightHome.SRAM if configuration.weights_in_sram else WeightHome.DRAM
-    return one if tiles * one.slices * max(slice_cycles(one, profile, configuration, home)) < saved else weights
+    return (
+        one
+        if tiles * one.slices * max(slice_cycles(one.slice_bytes, profile, configuration, home)) < saved
+        else weights
+    )
 
 
 def line_bytes(weights: Sequence[StepWeights], profile: Profile, *, in_place: bool) -> int:

@@ -19,6 +19,7 @@ from tests.bench import (
     integers,
     large_ops,
     light_models,
+    long_axes,
     loops,
     partition,
     plan_first,
@@ -66,6 +67,7 @@ BENCHMARKS = {
     "table-programs": table_programs.run,
     "tail-modes": tail_modes.run,
     "large-ops": large_ops.run,
+    "long-axes": long_axes.run,
     "first-answer": first_answer.run,
     "planning": planning.run,
     "values": values.run,
@@ -86,6 +88,9 @@ def main(names: list[str]) -> int:
         return 0
     if len(names) > 1 and names[0] == "plans":
         plans.run(*names[1:])
+        return 0
+    if names and names[0] == "long-axes":
+        long_axes.run(tuple(names[1:]))
         return 0
     if names and names[0] == "integers":
         integers.run(tuple(names[1:]))

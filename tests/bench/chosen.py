@@ -1,8 +1,8 @@
 """Plans chosen by simulation beside those of least price: docs/benchmarks/0027-chosen.md.
 
 `python -m tests.bench chosen [NETWORK/CHIP/OBJECTIVE ...]`, where `*` matches any name, compiles up to the pass
-`choose` and prints a row per plan: what the chosen plan takes in the objective beside the one by price and those of
-`rules` and `none`, as far as their whole programs were simulated, and processor seconds of fusion and of choosing.
+`choose` and prints a row per plan: what the chosen plan takes in the objective, also beside the one by price and those
+of `rules` and `none`, as far as their whole programs were simulated, and processor seconds of fusion and of choosing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ORIGINS: Final[tuple[Origin, ...]] = ("price", "rules", "none")
 
 def run(*cases: str) -> None:
     """A row per plan, then the geometric mean of chosen / by price, by chip and objective."""
-    print("| plan | groups | chosen | / price | / rules | / none | tried | fuse s | choose s |")
-    print("|---|---:|---|---:|---:|---:|---:|---:|---:|")
+    print("| plan | groups | chosen | takes | / price | / rules | / none | tried | fuse s | choose s |")
+    print("|---|---:|---|---:|---:|---:|---:|---:|---:|---:|")
     ratios: dict[tuple[str, str], list[float]] = {}
     models = networks()
     for chip, network, objective in product(CHIPS, models, OBJECTIVES):
@@ -77,7 +77,7 @@ def _row(name: str, data: bytes, options: dict[str, Any]) -> float:
     columns = [f"{by[origin]:.4f}" if origin in by else "" for origin in _ORIGINS]
     groups = sum(len(segment.groups) for segment in fused.segments)
     print(
-        f"| {name} | {groups} | {', '.join(taken)} | {' | '.join(columns)} | {tried} "
+        f"| {name} | {groups} | {', '.join(taken)} | {own:.6g} | {' | '.join(columns)} | {tried} "
         f"| {middle - begin:.1f} | {end - middle:.1f} |",
         flush=True,
     )

@@ -43,6 +43,7 @@ CHANGES: dict[str, Any] = {
     "degraded": "error",
     "verify": "none",
     "precision": "int8",
+    "layout": "NCHW",
     "batch": 2,
     "split": "top-down",
     "granularity": ["3/4"],

@@ -36,6 +36,14 @@ def test_defaults_are_those_of_the_specification() -> None:
     assert [getattr(options, name) for name in limits] == [None] * 6
 
 
+@pytest.mark.parametrize("value", ["NCHWc", "NCHW16c", "NCHW8"])
+def test_channels_in_blocks_are_refused_with_what_is_possible(value: str) -> None:
+    """ADDR-1: one stride for each axis says where no block of channels begins."""
+    error = refused({"layout": value})
+    assert (error.code, error.actual, error.limit) == ("invalid_option", value, "CNHW, NCHW, NHWC")
+    assert "NHWC" in str(error.hint)
+
+
 def test_an_unknown_option_is_named_with_those_known() -> None:
     error = refused({"objektive": "latency"})
     assert (error.code, error.actual) == ("unknown_option", "objektive")
@@ -46,6 +54,8 @@ def test_an_unknown_option_is_named_with_those_known() -> None:
     ("option", "value"),
     [
         ("objective", "beauty"),
+        ("layout", "HWNC"),
+        ("layout", 5),
         ("objective", 5),
         ("fusion", "maybe"),
         ("start_rule", "C"),

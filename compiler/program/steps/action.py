@@ -162,6 +162,3 @@ class Steps(Protocol):
 
     def at(self, step: int, iteration: int) -> Sequence[Action]:
         """What a step does in an iteration."""
-
-    def forget(self) -> None:
-        """Drop what was kept to answer quickly, but for the answers."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from compiler.program.loops.loops import SPACE, STATEMENT, Loops
 from compiler.program.program import Rows
-from compiler.program.steps.commands import slots_of
-from compiler.program.steps.loop_rows import Lists, LoopRows, padded, strides_of
+from compiler.program.steps.commands import Lists, slots_of
+from compiler.program.steps.loop_rows import LoopRows, padded, strides_of
 from compiler.program.steps.rows import CommandRows, joined
 from compiler.program.timing.ticks import Ints
 
@@ -20,20 +20,26 @@ from compiler.program.timing.ticks import Ints
 class GroupStatements:
     """A group's statements as rows, in whatever order they come.
 
-    By statement its kind (`Kinds`), its node in the segment, its place among what its step does in an iteration, and
-    its number (`ranks`) among what its engine does of that. `iterations`: how many the group has. `is_listed`: each
-    statement is a command of its own, as in `Conflicts.commands`.
+    By statement its kind, those of the segment counted from `first_kind` on, its node in the segment, its place among
+    what its step does in an iteration, and its number (`ranks`) among what its engine does of that. `iterations`: how
+    many the group has. `is_listed`: each statement is a command of its own, as in `Conflicts.commands`.
     """
 
     number: int
     rows: CommandRows
     kinds: Ints
+    first_kind: int
     loops: LoopRows
     nodes: Ints
     places: Ints
     ranks: Ints
     iterations: int
     is_listed: bool
+
+    @property
+    def samples(self) -> Ints:
+        """By statement the number of its kind in the segment."""
+        return self.kinds + self.first_kind
 
     @property
     def slots(self) -> Ints:

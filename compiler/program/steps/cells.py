@@ -46,9 +46,9 @@ _NOTHING: Final = Cell((), ())
 class Cells:
     """The cells of a group, and in which runs of counters they may be alike; each is asked for once."""
 
-    def __init__(self, steps: Steps, equal: Cells | None = None) -> None:
-        """`equal`: those of a group that does the same at other addresses, whose runs are these steps' too."""
-        self.steps, self._equal = steps, equal
+    def __init__(self, steps: Steps) -> None:
+        """`steps`: the group's."""
+        self.steps = steps
         self._known: dict[tuple[int, int], dict[int, Cell]] = {}
         self._flat: dict[tuple[Space, tuple[tuple[Run, ...], ...]], list[Product]] = {}
         self._loops: dict[tuple[int, Space, tuple[tuple[Run, ...], ...]], list[_Loops]] = {}
@@ -71,17 +71,11 @@ class Cells:
             }
         return [found.get(unit, _NOTHING) for unit in units]
 
-    def forget(self) -> None:
-        """Drop the cells; whoever needs one again asks for it again."""
-        self._known.clear()
-
     def products(self, step: int, unit: int) -> list[Product]:
         """All products of runs of a step on a unit, those included in which nothing is done."""
         found = self._products.get((step, unit))
         if found is None:
-            equal = self._equal
-            found = self._new_products(step, unit) if equal is None else equal.products(step, unit)
-            self._products[step, unit] = found
+            found = self._products[step, unit] = self._new_products(step, unit)
         return found
 
     def _new_products(self, step: int, unit: int) -> list[Product]:

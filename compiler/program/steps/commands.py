@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 
+from compiler.program.program import Rows
 from compiler.program.steps.action import Action, Call, Copy, Numbers, Steps
 from compiler.program.timing.ticks import Ints
 
@@ -57,20 +59,62 @@ class Nodes:
         return slice(begin, end)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lists:
+    """A list of rows for each of some things: those of thing i are `rows[offsets[i]:offsets[i + 1]]`."""
+
+    offsets: Ints
+    rows: Rows
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[Any]], dtype: Any = np.int64) -> Lists:
+        """These lists."""
+        sizes = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+        if dtype is np.int64:
+            rows = np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=int(sizes.sum()))
+        else:
+            rows = np.array([row for its in lists for row in its], dtype=dtype)
+        return cls(offsets=np.append(0, np.cumsum(sizes)).astype(np.int64), rows=rows)
+
+    @classmethod
+    def none(cls, count: int, dtype: Any) -> Lists:
+        """So many empty lists."""
+        return cls(offsets=np.zeros(count + 1, dtype=np.int64), rows=np.zeros(0, dtype=dtype))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def ordered(self, order: Ints) -> Lists:
+        """The lists in another order, or some of them."""
+        sizes = np.diff(self.offsets)[order]
+        offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[order] - offsets[:-1], sizes)
+        return Lists(offsets=offsets, rows=self.rows[places])
+
+    @staticmethod
+    def joined(parts: Sequence[Lists]) -> Lists:
+        """The lists of all parts, one after another."""
+        sizes = np.concatenate([np.diff(part.offsets) for part in parts])
+        offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
+        return Lists(offsets=offsets, rows=np.concatenate([part.rows for part in parts]))
+
+
 class Kinds:
-    """The different keys of a segment's commands, numbered as they come, each with the numbers that it came with."""
+    """The different keys of commands, numbered as they come, each with the numbers that it came with."""
 
     def __init__(self) -> None:
         self._numbers: dict[Copy | Call, int] = {}
-        self.first: list[tuple[Copy | Call, Numbers]] = []
+        self.keys: list[Copy | Call] = []
+        self.first: list[Numbers] = []
 
     def of(self, its: Iterable[tuple[Copy | Call, Numbers]]) -> Ints:
         """The kind of each of these."""
-        numbers, first, keys = self._numbers, self.first, list[Copy | Call]()
+        numbers, keys = self._numbers, list[Copy | Call]()
         for key, values in its:
             if key not in numbers:
-                numbers[key] = len(first)
-                first.append((key, values))
+                numbers[key] = len(numbers)
+                self.keys.append(key)
+                self.first.append(values)
             keys.append(key)
         return np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
 
@@ -79,15 +123,20 @@ class Kinds:
 class Commands:
     """Commands of some iterations, in order of iterations and steps; iteration -1: what is done once.
 
-    `ranks`: the number of each among what its engine does for its step in that iteration.
+    By command its kind, an index of `keys`, and its numbers; `ranks`: the number of each among what its engine does for
+    its step in that iteration.
     """
 
-    actions: Sequence[Action]
+    keys: Sequence[Copy | Call]
     kinds: Ints
+    numbers: Lists
     steps: Ints
     queues: Ints
     iterations: Ints
     ranks: Ints
+
+    def __len__(self) -> int:
+        return len(self.kinds)
 
     @property
     def slots(self) -> Ints:
@@ -121,8 +170,9 @@ def _commands(kinds: Kinds, asked: Iterable[tuple[tuple[int, int], Sequence[Acti
     parts = np.repeat(np.arange(len(sizes)), sizes)
     ranks = ranks_of(parts * (int(queues.max(initial=0)) + 1) + queues)
     return Commands(
-        actions=actions,
+        keys=kinds.keys,
         kinds=its_kinds,
+        numbers=Lists.of([numbers for _, numbers in actions]),
         steps=its_steps,
         queues=queues,
         iterations=iterations,

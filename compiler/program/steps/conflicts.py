@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from compiler.program.iteration import PERIOD_MAX
 from compiler.program.steps.action import Numbers, touches_of
 from compiler.program.steps.axis_runs import Run
 from compiler.program.steps.cells import Cells, Product
-from compiler.program.steps.commands import SIDES, Commands, Kinds, Nodes, commands_of, spread
+from compiler.program.steps.commands import SIDES, Commands, Kinds, Lists, Nodes, commands_of, spread
 from compiler.program.timing.ticks import Ints
 
 # How many values of a run are walked through at its begin (a period, and all uses of two buffers), and at its end.
@@ -145,7 +144,7 @@ def conflicts_of(
     `iterations`: how many each group has. `regions`: begin and end of those of the DRAM that one group writes and
     others read; they are waited for whole.
     """
-    sizes = [len(its.actions) for its in groups]
+    sizes = [len(its) for its in groups]
     group_of = np.repeat(np.arange(len(groups), dtype=np.int64), sizes)
     node_of = np.concatenate([nodes.numbers(number, its.steps, its.queues) for number, its in enumerate(groups)])
     numbers = np.concatenate([its.iterations for its in groups])
@@ -199,32 +198,34 @@ def _touches_of(groups: Sequence[Commands]) -> tuple[Any, Any]:
     """All that commands touch, place by place and command by command, each reads all before it writes; and the forms
     of what is touched: counts and strides.
     """
-    actions = [action for group in groups for action in group.actions]
-    _, first, kind_of = np.unique(np.concatenate([its.kinds for its in groups]), return_index=True, return_inverse=True)
     patterns: dict[tuple[Numbers, Numbers], tuple[int, int]] = {}
     forms: dict[tuple[Numbers, Numbers], int] = {}
     of_kinds: list[tuple[int, ...]] = []
-    sizes = []
-    for command in first.tolist():
-        its = sorted(touches_of(actions[command].key), key=lambda touch: touch.is_write)
-        for touch in its:
-            pattern = (touch.counts, touch.strides)
-            known = patterns.get(pattern)
-            if known is None:
-                low, form = _form_of(*pattern)
-                known = patterns[pattern] = low, forms.setdefault(form, len(forms))
-            of_kinds.append((touch.place, touch.is_write, touch.number, *known))
-        sizes.append(len(its))
+    sizes: list[int] = []
+    kinds = []
+    for group in groups:
+        present, local = np.unique(group.kinds, return_inverse=True)
+        kinds.append(local + len(sizes))
+        for kind in present.tolist():
+            its = sorted(touches_of(group.keys[kind]), key=lambda touch: touch.is_write)
+            for touch in its:
+                pattern = (touch.counts, touch.strides)
+                known = patterns.get(pattern)
+                if known is None:
+                    low, form = _form_of(*pattern)
+                    known = patterns[pattern] = low, forms.setdefault(form, len(forms))
+                of_kinds.append((touch.place, touch.is_write, touch.number, *known))
+            sizes.append(len(its))
+    kind_of = np.concatenate(kinds)
     counts = np.array(sizes, dtype=np.int64)
     commands, rest = spread(counts[kind_of])
     place, is_write, number, low, form = (
         np.array(of_kinds, dtype=np.int64).reshape(-1, 5)[(np.cumsum(counts) - counts)[kind_of][commands] + rest].T
     )
-    numbers = np.fromiter(chain.from_iterable(action.numbers for action in actions), dtype=np.int64)
-    begins = np.cumsum([0, *(len(action.numbers) for action in actions)], dtype=np.int64)
+    numbers = Lists.joined([group.numbers for group in groups])
     rows = np.empty(len(commands), dtype=_TOUCH)
     rows["command"], rows["place"], rows["is_write"], rows["form"] = commands, place, is_write, form
-    rows["address"] = numbers[begins[commands] + number] + low
+    rows["address"] = numbers.rows[numbers.offsets[commands] + number] + low
     return rows[np.argsort(place, kind="stable")], np.array(list(forms), dtype=_FORM)
 
 

@@ -7,26 +7,21 @@ are counted from their tensor's region, the numbers of parameter tables, and tho
 
 from __future__ import annotations
 
-import sys
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+
+import numpy as np
 
 from compiler.program.context import Context
 from compiler.program.program import ADDRESSES, Role
-from compiler.program.steps.action import Action, Bound, Call, Copy, Inner, Numbers, Space, Steps
-from compiler.program.steps.axis_runs import Run
-from compiler.program.steps.cells import Cells
+from compiler.program.steps.action import Bound, Call, Copy
+from compiler.program.steps.group_columns import GroupColumns, columns_of
 from compiler.program.steps.group_steps import GroupSteps
 from compiler.program.steps.order import Phases
-from compiler.program.steps.statements import Statement, numbers_at, statements_of
 from compiler.program.timing.ticks import Ints
 from compiler.tiling.memory import KEPT, STORES, WAITING
 from compiler.tiling.tile import Tiling
-
-_DRAM: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,18 +44,16 @@ class Setting:
 class SegmentGroup:
     """A group of a segment with what is found about it, each when it is asked for first.
 
-    `order` and `phases`: of its commands, where they are listed, and of its nodes, where they loop, as they were chosen
-    for it, or for the group that it is like: orders know no other groups.
+    `make`: lowers it. `order` and `phases`: of its commands, where they are listed, and of its nodes, where they loop,
+    as they were chosen for it, or for the group that it is like: orders know no other groups.
     """
 
     setting: Setting
-    steps: Steps
+    make: Callable[[], GroupSteps]
     original: SegmentGroup | None = None
     _order: Ints | None = None
     _phases: Phases | None = None
-    _statements: list[Statement] | None = None
-    # of statements that were not found to the end: there are more than so many
-    _more_than: int = -1
+    _columns: dict[int, GroupColumns] = field(default_factory=dict)
 
     @property
     def order(self) -> Ints | None:
@@ -81,40 +74,28 @@ class SegmentGroup:
         self._phases = phases
 
     @cached_property
-    def cells(self) -> Cells:
-        """What its steps do; products of runs are those of the original."""
-        return Cells(self.steps, None if self.original is None else self.original.cells)
+    def steps(self) -> GroupSteps:
+        """Its steps."""
+        return self.make()
 
-    @property
-    def statements(self) -> list[Statement]:
-        """All its statements."""
-        found = self.statements_up_to(sys.maxsize, [0] * len(self.steps.once))
-        assert found is not None
+    def columns(self, listed_max: int) -> GroupColumns:
+        """What it comes to if it is listed up to so many commands: that of the original, moved, or found anew."""
+        found = self._columns.get(listed_max)
+        if found is None:
+            # a group that loops under a larger limit also loops under a smaller one
+            known = (its for most, its in self._columns.items() if most > listed_max and not its.may_loop)
+            found = next(known, None) or self._new_columns(listed_max)
+            self._columns[listed_max] = found
         return found
 
-    def statements_up_to(self, most: int, behind: Sequence[int]) -> list[Statement] | None:
-        """Its statements: those of the original, moved, or found; None if there are more than `most`.
-
-        `behind`: by step how many statements the steps behind it have at least.
-        """
-        if self._statements is None and most > self._more_than:
-            self._statements = self._new_statements(most, behind)
-            if self._statements is None:
-                self._more_than = most
-        found = self._statements
-        return found if found is not None and len(found) <= most else None
-
-    def _new_statements(self, most: int, behind: Sequence[int]) -> list[Statement] | None:
-        if isinstance(self.steps, MovedSteps) and self.original is not None:
-            theirs = self.original.statements_up_to(most, behind)
-            moved = None if theirs is None else self.steps.moved(theirs)
-            if theirs is None or moved is not None:
+    def _new_columns(self, listed_max: int) -> GroupColumns:
+        if self.original is not None:
+            moves = MovedGroup(self.original.setting, self.setting)
+            moved = self.original.columns(listed_max).moved(moves)
+            if moved is not None:
                 return moved
-        found = list[Statement]()
-        for its in statements_of(self.cells):
-            found.append(its)
-            if len(found) + behind[its.step] > most:
-                return None
+        found = columns_of(self.steps, listed_max)
+        self.steps.forget()
         return found
 
 
@@ -124,127 +105,64 @@ class EqualGroups:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], SegmentGroup] = {}
 
-    def like(self, setting: Setting, tiling: Tiling, resident_bytes: int) -> SegmentGroup | None:
-        """The group as a copy of an equal one; None if none is known. Stationary weights have places of their own."""
-        original = self._known.get(self._key(setting, tiling, resident_bytes))
-        if original is None or setting.context.residents:
-            return None
-        steps = original.steps
-        assert isinstance(steps, GroupSteps)
-        return SegmentGroup(setting, MovedSteps(steps, original.setting, setting), original)
-
-    def enter(self, setting: Setting, tiling: Tiling, resident_bytes: int, steps: GroupSteps) -> SegmentGroup:
-        """A group that was lowered: from now on others are like it."""
-        found = SegmentGroup(setting, steps)
-        if not setting.context.residents:
-            self._known[self._key(setting, tiling, resident_bytes)] = found
+    def group(
+        self, setting: Setting, tiling: Tiling, resident_bytes: int, make: Callable[[], GroupSteps]
+    ) -> SegmentGroup:
+        """A group: a copy of an equal one, or lowered by `make`; from then on others are like it."""
+        key = resident_bytes, content_of(setting.context, setting.ops, setting.names, tiling), _residents_of(setting)
+        original = self._known.get(key)
+        if original is not None:
+            return SegmentGroup(setting, make, original)
+        # what cannot be lowered is refused at once
+        steps = make()
+        found = self._known[key] = SegmentGroup(setting, lambda: steps)
         return found
 
     def forget(self, group: SegmentGroup) -> None:
         """Nothing is like this group any more: what is known of it takes memory."""
         self._known = {key: its for key, its in self._known.items() if its is not group}
 
-    def _key(self, setting: Setting, tiling: Tiling, resident_bytes: int) -> tuple[object, ...]:
-        return resident_bytes, content_of(setting.context, setting.ops, setting.names, tiling)
-
 
 @dataclass(eq=False)
-class MovedSteps:
-    """The steps of a group that is equal to another one: what that does, at its own addresses (protocol `Steps`)."""
+class MovedGroup:
+    """How a group differs from the one that it is equal to (protocol `Moves`)."""
 
-    original: GroupSteps
     theirs: Setting
     mine: Setting
-    _starts: list[int] = field(default_factory=list)
     _shifts: dict[int, int] = field(default_factory=dict)
-    _keys: dict[Copy | Call, Copy | Call] = field(default_factory=dict)
-    _known: dict[tuple[int, int], Sequence[Action]] = field(default_factory=dict)
 
-    @property
-    def iterations(self) -> int:
-        """As many as the original has."""
-        return self.original.iterations
+    def key(self, key: Copy | Call) -> Copy | Call:
+        """This group's key for one of the other's."""
+        step = key.step - self.theirs.first_step + self.mine.first_step
+        if isinstance(key, Copy):
+            return replace(key, step=step)
+        table = self.theirs.context.tables[key.table]
+        op = self.mine.ops[self.theirs.ops.index(table.op)]
+        bound = tuple([self._bound(its) for its in key.bound])
+        return replace(key, step=step, table=self.mine.context.table(op, table), bound=bound)
 
-    @property
-    def once(self) -> Sequence[bool]:
-        """By step, whether it is done once."""
-        return self.original.once
-
-    def doing(self, iteration: int) -> Sequence[int]:
-        """The steps that may do something in an iteration."""
-        return self.original.doing(iteration)
-
-    def spaces(self, step: int) -> Mapping[int, Space]:
-        """By unit the counters of its tiles."""
-        return self.original.spaces(step)
-
-    def runs(self, unit: int) -> Sequence[Sequence[Run]]:
-        """By counter of a unit's tiles the runs."""
-        return self.original.runs(unit)
-
-    def inner(self, step: int, unit: int, counters: Numbers) -> Sequence[Inner]:
-        """The loops around a step inside one tile."""
-        return self.original.inner(step, unit, counters)
-
-    def unit_of(self, queue: int) -> int:
-        """The unit that an engine belongs to."""
-        return self.original.unit_of(queue)
-
-    def at(self, step: int, iteration: int) -> Sequence[Action]:
-        """What a step does in an iteration."""
-        found = self._known.get((step, iteration))
-        if found is None:
-            found = self._known[step, iteration] = [self._action(its) for its in self.original.at(step, iteration)]
+    def regions(self, addresses: Ints) -> Ints:
+        """The numbers of the other program's regions in which addresses lie; regions come one by one."""
+        starts = np.array([region.address for region in self.theirs.context.region_list], dtype=np.int64)
+        found: Ints = np.searchsorted(starts, addresses, side="right") - 1
         return found
 
-    def forget(self) -> None:
-        """Drop what the original keeps to answer quickly."""
-        self.original.forget()
-
-    def moved(self, statements: Sequence[Statement]) -> list[Statement] | None:
-        """Statements of the original as this group's; None if one goes from tensor to tensor, which may move apart."""
-        regions: set[int] = set()
-        for its in statements:
-            addresses = _in_dram(its.key)
-            for corner in _corners(its) if addresses else ():
-                if any(self._region(corner[number]) != self._region(its.base[number]) for number in addresses):
-                    return None
-            regions.update(self._region(its.base[number]) for number in addresses)
-        # regions are made in the order in which the original made them
-        for number in sorted(regions):
+    def make(self, addresses: Ints) -> None:
+        """Make the regions of this group in which it has what the other has at these addresses, in its order."""
+        for number in np.unique(self.regions(addresses)).tolist():
             self._shift(number)
-        return [
-            Statement(
-                step=its.step,
-                place=its.place,
-                rank=its.rank,
-                space=its.space,
-                runs=its.runs,
-                key=self._key(its.key),
-                base=self._numbers(its.key, its.base),
-                rule=its.rule,
-            )
-            for its in statements
-        ]
 
-    # --- numbers ------------------------------------------------------------------------------------------------------
+    def addresses(self, addresses: Ints) -> Ints:
+        """Where this group has what the other has at these addresses."""
+        numbers, places = np.unique(self.regions(addresses), return_inverse=True)
+        found: Ints = addresses + np.array([self._shift(number) for number in numbers.tolist()], dtype=np.int64)[places]
+        return found
 
-    def _action(self, action: Action) -> Action:
-        numbers = self._numbers(action.key, action.numbers)
-        return Action(self._key(action.key), numbers)
-
-    def _key(self, key: Copy | Call) -> Copy | Call:
-        found = self._keys.get(key)
+    def _shift(self, number: int) -> int:
+        """How far behind a region of the other's program this group's own lies."""
+        found = self._shifts.get(number)
         if found is None:
-            step = key.step - self.theirs.first_step + self.mine.first_step
-            if isinstance(key, Copy):
-                found = replace(key, step=step)
-            else:
-                table = self.theirs.context.tables[key.table]
-                op = self.mine.ops[self.theirs.ops.index(table.op)]
-                bound = tuple([self._bound(its) for its in key.bound])
-                found = replace(key, step=step, table=self.mine.context.table(op, table), bound=bound)
-            self._keys[key] = found
+            found = self._shifts[number] = self._new_shift(number)
         return found
 
     def _bound(self, bound: Bound) -> Bound:
@@ -255,33 +173,6 @@ class MovedSteps:
         context = self.mine.context
         name = context.address_table(self.theirs.context.window_read(number))
         return bound._replace(operand=ADDRESSES - context.address_tables[name])
-
-    def _numbers(self, key: Copy | Call, numbers: Numbers) -> Numbers:
-        moving = _in_dram(key)
-        if not moving:
-            return numbers
-        found = list(numbers)
-        for number in moving:
-            found[number] = self._address(found[number])
-        return tuple(found)
-
-    def _address(self, address: int) -> int:
-        """The address in DRAM at which this group has what the original has at an address."""
-        return address + self._shift(self._region(address))
-
-    def _region(self, address: int) -> int:
-        """The number of the region of the original's program in which an address lies; regions come one by one."""
-        regions = self.theirs.context.region_list
-        if len(self._starts) < len(regions):
-            self._starts += [region.address for region in regions[len(self._starts) :]]
-        return bisect_right(self._starts, address) - 1
-
-    def _shift(self, number: int) -> int:
-        """How far behind a region of the original's program this group's own lies."""
-        found = self._shifts.get(number)
-        if found is None:
-            found = self._shifts[number] = self._new_shift(number)
-        return found
 
     def _new_shift(self, number: int) -> int:
         theirs, mine = self.theirs.context, self.mine.context
@@ -294,26 +185,18 @@ class MovedSteps:
         return mine.region(name).address - region.address
 
 
-def _in_dram(key: Copy | Call) -> list[int]:
-    """Which of an action's numbers are addresses in DRAM."""
-    if isinstance(key, Copy):
-        return [number for number, place in enumerate((key.source, key.target)) if place == _DRAM]
-    found, at = [], len(key.lengths)
-    for bound in key.bound:
-        if bound.place == _DRAM:
-            found.append(at)
-        at += 1 + len(bound.lengths)
-    return found
-
-
-def _corners(statement: Statement) -> list[Numbers]:
-    """A statement's numbers at the last value of each counter, and of all: regions are ranges, none is left between."""
-    lasts = [run.tiles - 1 for run in statement.runs]
-    places = [[last if at == counter else 0 for at in range(len(lasts))] for counter, last in enumerate(lasts) if last]
-    return [numbers_at(statement.base, statement.rule, its) for its in ([*places, lasts] if places else [])]
-
-
 # --- when groups are equal --------------------------------------------------------------------------------------------
+
+
+def _residents_of(setting: Setting) -> tuple[object, ...]:
+    """Where a group's stationary weights lie: by tensor the cores, addresses and boxes of its parts."""
+    residents = setting.context.residents
+    if not residents:
+        return ()
+    return tuple(
+        tuple([(core, held.address, held.box, held.strides) for core, held in residents.get(name, ())])
+        for name in setting.names
+    )
 
 
 def names_of(context: Context, ops: Sequence[int]) -> tuple[str, ...]:

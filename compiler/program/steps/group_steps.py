@@ -63,6 +63,8 @@ class GroupSteps:
         self._lay_out(_tiles_of(lowering))
         if self._work_without_tiles():
             self._lay_out(dict.fromkeys(self._units, _rounds_as_tiles(lowering)))
+        # the recorder, which all groups of a segment share, may drop the keys of these answers before they are used
+        self._known.clear()
 
     def _lay_out(self, units: dict[int, _Tiles]) -> None:
         """Number the iterations of a group whose units have these tiles."""
@@ -277,7 +279,9 @@ class GroupSteps:
         return found
 
     def forget(self) -> None:
-        """Drop what the lowering keeps of rounds, to answer quickly."""
+        """Drop what is kept to answer quickly: answers, their keys, and what the lowering keeps of rounds."""
+        self._known.clear()
+        self._recorder.forget()
         self.lowering.forget()
 
     def _at(self, placed: _Placed, iteration: int) -> At | None:

@@ -19,43 +19,10 @@ from compiler.program.loops.loops import (
     TARGET_ADDRESS,
     TERM,
 )
-from compiler.program.program import Rows
 from compiler.program.steps.action import Copy, Space
+from compiler.program.steps.commands import Lists
 from compiler.program.steps.statements import Statement
 from compiler.program.timing.ticks import Flags, Ints
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lists:
-    """A list of rows for each statement: those of statement i are `rows[offsets[i]:offsets[i + 1]]`."""
-
-    offsets: Ints
-    rows: Rows
-
-    @classmethod
-    def of(cls, lists: Sequence[Sequence[Any]], dtype: Any) -> Lists:
-        """These lists."""
-        offsets = np.append(0, np.cumsum([len(its) for its in lists])).astype(np.int64)
-        return cls(offsets=offsets, rows=np.array([row for its in lists for row in its], dtype=dtype))
-
-    @classmethod
-    def none(cls, count: int, dtype: Any) -> Lists:
-        """So many empty lists."""
-        return cls(offsets=np.zeros(count + 1, dtype=np.int64), rows=np.zeros(0, dtype=dtype))
-
-    def ordered(self, order: Ints) -> Lists:
-        """The lists in another order."""
-        sizes = np.diff(self.offsets)[order]
-        offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
-        places = np.arange(offsets[-1]) + np.repeat(self.offsets[order] - offsets[:-1], sizes)
-        return Lists(offsets=offsets, rows=self.rows[places])
-
-    @staticmethod
-    def joined(parts: Sequence[Lists]) -> Lists:
-        """The lists of all parts, one after another."""
-        sizes = np.concatenate([np.diff(part.offsets) for part in parts])
-        offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
-        return Lists(offsets=offsets, rows=np.concatenate([part.rows for part in parts]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

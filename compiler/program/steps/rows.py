@@ -10,7 +10,7 @@ import numpy as np
 from compiler.ir.graph import MAX_AXES
 from compiler.program.program import BINDING, CALL, COMMAND, Rows
 from compiler.program.steps.action import Call, Copy, Numbers
-from compiler.program.steps.commands import Kinds
+from compiler.program.steps.commands import Lists, spread
 from compiler.program.timing.ticks import Ints
 
 # The number of an entry of a table: of a table, a box, and the rest of the entry.
@@ -48,40 +48,45 @@ def joined(parts: Sequence[CommandRows]) -> CommandRows:
     return CommandRows(commands=commands, calls=calls, bindings=bindings)
 
 
-def rows_of(kinds: Kinds, kind_of: Ints, numbers: Sequence[Numbers], entry_of: EntryOf) -> CommandRows:
-    """The rows of what has these numbers, and is of these kinds."""
+def rows_of(keys: Sequence[Copy | Call], kind_of: Ints, numbers: Lists, entry_of: EntryOf) -> CommandRows:
+    """The rows of what has these numbers, and is of these kinds: indices of `keys`."""
     present, local = np.unique(kind_of, return_inverse=True)
-    keys = [kinds.first[number][0] for number in present.tolist()]
-    commands = _commands(keys)[local]
+    its_keys = [keys[number] for number in present.tolist()]
+    commands = _commands(its_keys)[local]
     calling = commands["call"] >= 0
     commands["call"] = np.where(calling, np.cumsum(calling) - 1, -1)
-    moves = np.flatnonzero(~calling)
-    if len(moves):
-        found = np.array([numbers[i] for i in moves.tolist()], dtype=np.int64)
-        commands["source_address"][moves], commands["target_address"][moves] = found.T
+    moves, firsts = ~calling, numbers.offsets[:-1]
+    commands["source_address"][moves] = numbers.rows[firsts[moves]]
+    commands["target_address"][moves] = numbers.rows[firsts[moves] + 1]
     entries: list[int] = []
-    bound: list[int] = []
-    of_calls = local[calling].tolist()
-    for i, kind in zip(np.flatnonzero(calling).tolist(), of_calls, strict=True):
-        key, its = keys[kind], numbers[i]
+    of_calls = local[calling]
+    axes = np.array([0 if isinstance(key, Copy) else len(key.lengths) for key in its_keys], dtype=np.int64)[of_calls]
+    values = numbers.rows.tolist()
+    for kind, first in zip(of_calls.tolist(), firsts[calling].tolist(), strict=True):
+        key = its_keys[kind]
         assert isinstance(key, Call)
-        box = tuple([(start, start + length) for start, length in zip(its, key.lengths, strict=False)])
+        box = tuple(
+            [
+                (start, start + length)
+                for start, length in zip(values[first : first + len(key.lengths)], key.lengths, strict=True)
+            ]
+        )
         entries.append(entry_of(key.table, box, key.rest))
-        bound += its[len(key.lengths) :]
-    calls, bindings, places = _calls(keys)
+    calls, bindings, places = _calls(its_keys)
     calls = calls[of_calls]
     calls["entry"] = entries
     ends = np.cumsum(calls["count"], dtype=np.int64)
-    first = calls["first"].astype(np.int64)
+    first_rows = calls["first"].astype(np.int64)
     calls["first"] = ends - calls["count"]
-    rows = bindings[np.arange(int(ends[-1]) if of_calls else 0) + np.repeat(first - calls["first"], calls["count"])]
-    values = np.zeros((len(rows), 1 + MAX_AXES), dtype=np.int64)
-    if of_calls:
-        # all numbers of all bindings in a row, and which field each is
-        which = np.concatenate([places[kind] for kind in of_calls])
-        owners = np.repeat(calls["first"].astype(np.int64), [len(places[kind]) for kind in of_calls])
-        values[owners + which // (1 + MAX_AXES), which % (1 + MAX_AXES)] = bound
-    rows["address"], rows["starts"] = values[:, 0], values[:, 1:]
+    owners, ranks = spread(calls["count"].astype(np.int64))
+    rows = bindings[first_rows[owners] + ranks]
+    fields = np.zeros((len(rows), 1 + MAX_AXES), dtype=np.int64)
+    # all numbers of all bindings in a row, and which field each is
+    which = places.ordered(of_calls)
+    owners, ranks = spread(np.diff(which.offsets))
+    bound = numbers.rows[(firsts[calling] + axes)[owners] + ranks]
+    fields[calls["first"][owners] + which.rows // (1 + MAX_AXES), which.rows % (1 + MAX_AXES)] = bound
+    rows["address"], rows["starts"] = fields[:, 0], fields[:, 1:]
     return CommandRows(commands=commands, calls=calls, bindings=rows)
 
 
@@ -103,26 +108,21 @@ def _commands(keys: Sequence[Copy | Call]) -> Rows:
     return rows
 
 
-def _calls(keys: Sequence[Copy | Call]) -> tuple[Rows, Rows, list[Rows]]:
+def _calls(keys: Sequence[Copy | Call]) -> tuple[Rows, Rows, Lists]:
     """Calls and bindings of each key that is a call, and which field of which binding each of its numbers is."""
     calls: list[tuple[int, ...]] = []
     bindings: list[tuple[object, ...]] = []
-    none = np.zeros(0, dtype=np.int64)
-    places: list[Rows] = []
+    places: list[list[int]] = []
     # there are few different ones
-    known: dict[tuple[int, ...], Rows] = {}
+    known: dict[tuple[int, ...], list[int]] = {(): []}
     for key in keys:
-        if not isinstance(key, Call):
-            calls.append((0, 0, 0, 0))
-            places.append(none)
-            continue
-        calls.append((key.table, 0, len(bindings), len(key.bound)))
-        for operand, place, lengths, strides, _ in key.bound:
+        bound = () if isinstance(key, Copy) else key.bound
+        calls.append((0 if isinstance(key, Copy) else key.table, 0, len(bindings), len(bound)))
+        for operand, place, lengths, strides, _ in bound:
             rest = (0,) * (MAX_AXES - len(lengths))
             bindings.append((operand, place, 0, (0,) * MAX_AXES, (*lengths, *rest), (*strides, *rest)))
-        ranks = tuple([len(bound.lengths) for bound in key.bound])
+        ranks = tuple([len(its.lengths) for its in bound])
         if ranks not in known:
-            fields = [b * (1 + MAX_AXES) + f for b, rank in enumerate(ranks) for f in range(1 + rank)]
-            known[ranks] = np.array(fields, dtype=np.int64)
+            known[ranks] = [b * (1 + MAX_AXES) + f for b, rank in enumerate(ranks) for f in range(1 + rank)]
         places.append(known[ranks])
-    return np.array(calls, dtype=CALL), np.array(bindings, dtype=BINDING), places
+    return np.array(calls, dtype=CALL), np.array(bindings, dtype=BINDING), Lists.of(places)

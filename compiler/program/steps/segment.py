@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,22 +15,20 @@ from compiler.profile.schema import Profile
 from compiler.program.context import Context
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Machine, machine_of
-from compiler.program.fields import DEFAULT_LIMITS
 from compiler.program.loops.loops import Loops
 from compiler.program.program import Program, Resident, Role, Step
 from compiler.program.residents import place_residents, resident_parts
 from compiler.program.segment import PlannedGroup, lowering_of
-from compiler.program.steps.action import Numbers, Steps
+from compiler.program.steps.action import Call, Copy, Numbers
 from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits, assemble, loops_of
-from compiler.program.steps.commands import SLOTS, Commands, Kinds, Nodes, first_iterations
-from compiler.program.steps.conflicts import Conflicts, conflicts_of, walked
+from compiler.program.steps.commands import Lists, Nodes
+from compiler.program.steps.conflicts import Conflicts, conflicts_of
 from compiler.program.steps.equal_groups import EqualGroups, SegmentGroup, Setting
+from compiler.program.steps.group_columns import LISTED_ALL, LISTED_MAX, GroupColumns
 from compiler.program.steps.group_steps import GroupSteps, recorder_of
-from compiler.program.steps.loop_rows import loop_rows_of, single_rows
 from compiler.program.steps.order import Phases, Turns, turns_of
 from compiler.program.steps.phases import phases_of, waits_of
 from compiler.program.steps.rows import CommandRows, rows_of
-from compiler.program.steps.statements import Statement
 from compiler.program.steps.waits import (
     Inside,
     NoCommonOrderError,
@@ -41,37 +40,16 @@ from compiler.program.steps.waits import (
 )
 from compiler.program.timing.demands import Demands, demands_of
 from compiler.program.timing.order import fastest, ready_first
-from compiler.program.timing.ticks import Flags, Ints
+from compiler.program.timing.ticks import Ints
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 
-# Groups of at most so many commands are listed one by one. Of MobileNet, ResNet-18 and FSRCNN on four chips 47 groups
-# are that small: listed they take 0.99 of the unrolled cycles (worst 1.06) and 1.3 of its lowering time, looped 0.99
-# (worst 1.11) and 2.1. Beyond it loops are about as fast as lists and much shorter.
-LISTED_MAX: Final = 4096
-# A group is listed, too, where loops leave it a statement for fewer than so many commands. Of ResNet-18 on manycore2x64
-# eleven groups have 2.4 to 5.8 commands a statement: looped they take 1.00 to 1.40 of the cycles that they take listed,
-# and twice the lowering time. Three have 6.7 to 8.8: they take 0.91 to 1.00. Those of MobileNet on edge4 have 8 to 160.
-SHORTENED_MIN: Final = 6
-# The simulation that finds phases ends with the first iteration after which it has had so many commands and iterations.
-_COMMANDS_MIN: Final = 4096
-_ITERATIONS_MIN: Final = 16
-# As many commands as a group may have that is listed: more are not proved.
-LISTED_ALL: Final = DEFAULT_LIMITS.commands
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Found:
-    """What is found out about a group: its first commands, and those that are walked through for conflicts.
-
-    `statements`: None where the first commands are all that it has, and are listed one by one.
-    """
+class _Found(NamedTuple):
+    """A group and what it comes to."""
 
     group: SegmentGroup
-    steps: Steps
-    first: Commands
-    walked: Commands
-    statements: Sequence[Statement] | None
+    columns: GroupColumns
 
 
 class SegmentSteps:
@@ -88,6 +66,7 @@ class SegmentSteps:
         decoders: Decoders | None = None,
         address_tables: AddressTables | None = None,
         equal_groups: EqualGroups | None = None,
+        segment_ops: Sequence[int] | None = None,
     ) -> None:
         """`outputs` are the segment's tensors that others read; stationary weights take `resident_bytes`.
 
@@ -102,7 +81,7 @@ class SegmentSteps:
         recorder = recorder_of(context)
         self._residents: list[Resident] = []
         if profile.is_stationary:
-            parts = resident_parts(context, profile, ops, resident_bytes)
+            parts = resident_parts(context, profile, ops if segment_ops is None else segment_ops, resident_bytes)
             self._residents = place_residents(context, profile, parts)
         beside = profile.beside(resident_bytes)
         self._steps: list[Step] = []
@@ -115,12 +94,12 @@ class SegmentSteps:
                 numbers[op] = len(self._steps)
                 node = facts.graph.ops[op]
                 self._steps.append(Step(group=planned.name, nodes=node.origin, tensor=node.output))
-            found = equals.like(setting, planned.tiling, resident_bytes)
-            if found is None:
+
+            def lowered(planned: PlannedGroup = planned, numbers: Mapping[int, int] = numbers) -> GroupSteps:
                 group = group_of(GroupGeometry(facts, planned.ops), beside, planned.tiling)
-                its = GroupSteps(lowering_of(context, group, numbers), recorder)
-                found = equals.enter(setting, planned.tiling, resident_bytes, its)
-            self.groups.append(found)
+                return GroupSteps(lowering_of(context, group, numbers), recorder)
+
+            self.groups.append(equals.group(setting, planned.tiling, resident_bytes, lowered))
 
     def lowered(self, listed_max: int = LISTED_MAX) -> Program:
         """The program; of the orders that each group may have the one in which the group alone is fastest.
@@ -138,18 +117,20 @@ class SegmentSteps:
                 limits[error.group] = LISTED_ALL
 
     def _lowered(self, limits: Sequence[int]) -> Program:
-        kinds = Kinds()
-        found = [_found(group, kinds, limit) for group, limit in zip(self.groups, limits, strict=True)]
+        found = [_Found(group, group.columns(limit)) for group, limit in zip(self.groups, limits, strict=True)]
+        columns = [its.columns for its in found]
+        first_kinds = [0, *accumulate(len(its.keys) for its in columns)]
         regions = [
             (region.address, region.address + region.size_bytes)
             for region in self._context.region_list
             if region.role in (Role.INTERMEDIATE, Role.OUTPUT)
         ]
-        nodes = Nodes.of((number, *columns) for number, its in enumerate(found) for columns in _columns_of(its))
-        iterations = [group.steps.iterations for group in self.groups]
-        conflicts = conflicts_of(nodes, [its.walked for its in found], iterations, regions)
-        groups = [self._statements(number, its, nodes, kinds) for number, its in enumerate(found)]
-        program = self._program(self._rows(kinds, np.arange(len(kinds.first)), [its for _, its in kinds.first]))
+        nodes = Nodes.of((number, *its) for number, one in enumerate(columns) for its in _nodes_of(one))
+        iterations = [its.iterations for its in columns]
+        conflicts = conflicts_of(nodes, [its.walked for its in columns], iterations, regions)
+        groups = [self._statements(number, its, nodes, first_kinds[number]) for number, its in enumerate(columns)]
+        keys = [key for its in columns for key in its.keys]
+        program = self._program(self._rows(keys, np.arange(len(keys)), Lists.joined([its.samples for its in columns])))
         orders = _Orders(program, demands_of(program, self._profile), conflicts)
         ordered, waits = [], []
         begin = 0
@@ -167,39 +148,28 @@ class SegmentSteps:
             loops=assembled.loops,
         )
 
-    def _statements(self, number: int, found: _Found, nodes: Nodes, kinds: Kinds) -> GroupStatements:
+    def _statements(self, number: int, found: GroupColumns, nodes: Nodes, first_kind: int) -> GroupStatements:
         """A group's statements as rows."""
-        commands, statements = found.first, found.statements
-        if statements is None:
-            numbers = [action.numbers for action in commands.actions]
-            kind_of, loops = commands.kinds, single_rows(len(numbers))
-            steps, queues, places, ranks = commands.steps, commands.queues, commands.ranks, commands.ranks
-        else:
-            numbers = [statement.base for statement in statements]
-            kind_of = kinds.of((statement.key, statement.base) for statement in statements)
-            steps = np.array([statement.step for statement in statements], dtype=np.int64)
-            queues = np.array([statement.queue for statement in statements], dtype=np.int64)
-            places = np.array([statement.place for statement in statements], dtype=np.int64)
-            ranks = np.array([statement.rank for statement in statements], dtype=np.int64)
-            loops = loop_rows_of(statements)
+        its = found.statements
         return GroupStatements(
             number=number,
-            rows=self._rows(kinds, kind_of, numbers),
-            kinds=kind_of,
-            loops=loops,
-            nodes=nodes.numbers(number, steps, queues),
-            places=places,
-            ranks=ranks,
-            iterations=found.steps.iterations,
-            is_listed=statements is None,
+            rows=self._rows(found.keys, its.kinds, its.numbers),
+            kinds=its.kinds,
+            first_kind=first_kind,
+            loops=its.loops,
+            nodes=nodes.numbers(number, its.steps, its.queues),
+            places=its.places,
+            ranks=its.ranks,
+            iterations=found.iterations,
+            is_listed=found.is_listed,
         )
 
-    def _rows(self, kinds: Kinds, kind_of: Ints, numbers: Sequence[Numbers]) -> CommandRows:
+    def _rows(self, keys: Sequence[Copy | Call], kind_of: Ints, numbers: Lists) -> CommandRows:
         def entry_of(table: int, box: tuple[tuple[int, int], ...], rest: Numbers) -> int:
             start, stop, begins, ends = rest
             return self._context.entry(table, box, (start, stop), begins=bool(begins), ends=bool(ends))
 
-        return rows_of(kinds, kind_of, numbers, entry_of)
+        return rows_of(keys, kind_of, numbers, entry_of)
 
     def _program(self, rows: CommandRows) -> Program:
         """A program of these rows, each done once, without waits."""
@@ -223,49 +193,10 @@ class SegmentSteps:
         )
 
 
-def _found(group: SegmentGroup, kinds: Kinds, listed_max: int) -> _Found:
-    steps = group.steps
-    first, is_all = first_iterations(steps, kinds, max(_COMMANDS_MIN, listed_max + 1), _ITERATIONS_MIN)
-    # what has one iteration has as many statements as commands
-    if is_all and (len(first.actions) <= listed_max or steps.iterations == 1):
-        steps.forget()
-        return _Found(group=group, steps=steps, first=first, walked=first, statements=None)
-    statements: Sequence[Statement] | None
-    if is_all and listed_max and len(first.actions) < LISTED_ALL:
-        # all commands are known: statements are sought up to where the group is listed
-        statements = group.statements_up_to(len(first.actions) // SHORTENED_MIN, _least_behind(first, len(steps.once)))
-    else:
-        statements = group.statements
-    cells = group.cells
-    count = len(first.actions) if statements is None else sum(its.tiles for its in statements)
-    if statements is None or (listed_max and count < min(SHORTENED_MIN * len(statements), LISTED_ALL)):
-        if not is_all:
-            first, is_all = first_iterations(steps, kinds, count, steps.iterations)
-        assert is_all
-        found = _Found(group=group, steps=steps, first=first, walked=first, statements=None)
-    else:
-        found = _Found(group=group, steps=steps, first=first, walked=walked(cells, kinds), statements=statements)
-    cells.forget()
-    steps.forget()
-    return found
-
-
-def _least_behind(commands: Commands, step_count: int) -> list[int]:
-    """By step how many statements the steps behind it have at least: one for each kind and number of their commands."""
-    different = np.unique(commands.steps * SLOTS + commands.slots)
-    counts = np.bincount(different // SLOTS, minlength=step_count)
-    found: list[int] = (counts.sum() - np.cumsum(counts)).tolist()
-    return found
-
-
-def _columns_of(found: _Found) -> Iterator[tuple[Ints, Ints]]:
+def _nodes_of(found: GroupColumns) -> Iterator[tuple[Ints, Ints]]:
     """Steps and engines of all that a group has."""
-    yield found.first.steps, found.first.queues
-    yield found.walked.steps, found.walked.queues
-    if found.statements is not None:
-        pairs = [(statement.step, statement.queue) for statement in found.statements]
-        steps, queues = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        yield steps, queues
+    for its in (found.first, found.walked, found.statements):
+        yield its.steps, its.queues
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -287,21 +218,21 @@ class _Orders:
         return chosen, waits_listed(chosen, self.conflicts)
 
     def _fastest(self, group: GroupStatements, found: _Found) -> Ints:
-        conflicts, count, commands = self.conflicts, len(group.kinds), found.first
+        conflicts, count, commands = self.conflicts, len(group.kinds), found.columns.first
         _, names, owners = conflicts.of_group(group.number)
         sizes = np.bincount(owners, minlength=count)
         program = self.program.once(
-            self.program.commands[group.kinds],
+            self.program.commands[group.samples],
             np.append(0, np.cumsum(sizes)).astype(np.int32),
             names[np.lexsort((names, owners))].astype(np.int32),
         )
-        demands, its = self.demands.ordered(group.kinds), conflicts.nodes.slice(group.number)
+        demands, its = self.demands.ordered(group.samples), conflicts.nodes.slice(group.number)
         nodes = group.nodes - its.start
         # those of loops, too: a loop that lets loads go less far ahead may be faster than what is ready first
         orders = []
         ready = ready_first(program, demands, commands.steps)
         for phases in phases_of(commands, nodes, program, ready, its.stop - its.start):
-            turns = self._turns(found, its, phases)
+            turns = self._turns(found.columns, its, phases)
             at = np.where(commands.iterations < 0, -int(turns.stages.max()), commands.iterations - turns.stages[nodes])
             orders.append(np.lexsort((np.arange(count), turns.places[nodes], at)).astype(np.int64))
         order, _ = fastest(program, demands, ready, orders)
@@ -320,7 +251,7 @@ class _Orders:
         known = set()
         chosen = found.group.phases
         for phases in self._phases(group, found, inside) if chosen is None else [chosen]:
-            ordered = ordered_by(group, inside.levels, self._turns(found, its, phases), its.start)
+            ordered = ordered_by(group, inside.levels, self._turns(found.columns, its, phases), its.start)
             key = ordered.order.tobytes() + ordered.stages.tobytes()
             if key in known:
                 continue
@@ -330,7 +261,7 @@ class _Orders:
                 best = 0, phases, ordered, waits
                 break
             offsets, names, loops = loops_of([ordered], waits)
-            of_order = group.kinds[ordered.order]
+            of_order = group.samples[ordered.order]
             commands = self.program.commands[of_order]
             program = replace(self.program, commands=commands, wait_offsets=offsets, waits=names, loops=loops)
             ticks = time_under(program, self.demands.ordered(of_order)).ticks
@@ -340,10 +271,10 @@ class _Orders:
         _, found.group.phases, ordered, waits = best
         return ordered, waits
 
-    def _turns(self, found: _Found, its: slice, phases: Phases) -> Turns:
+    def _turns(self, found: GroupColumns, its: slice, phases: Phases) -> Turns:
         """The turns of a group's nodes that have these phases; `its`: their numbers."""
         steps, pairs = self.conflicts.nodes.steps[its], self.conflicts.pairs
-        once: Flags = np.array(found.steps.once, dtype=np.bool_)[steps]
+        once = found.once[steps]
         inside = pairs.chosen((pairs.before >= its.start) & (pairs.after < its.stop))
         inside = inside._replace(before=inside.before - its.start, after=inside.after - its.start)
         return turns_of(steps, once, inside, phases)
@@ -352,10 +283,11 @@ class _Orders:
         """Phases of a group's nodes: as its steps stand, and as engines come to them that take what is ready first."""
         its = self.conflicts.nodes.slice(group.number)
         yield np.zeros(its.stop - its.start)
-        commands = found.first
+        commands = found.columns.first
         nodes = self.conflicts.nodes.numbers(group.number, commands.steps, commands.queues)
         offsets, waits = waits_of(commands, inside.of_commands(group, commands, nodes), inside.pairs)
-        rows, demands = self.program.commands[commands.kinds], self.demands.ordered(commands.kinds)
+        samples = commands.kinds + group.first_kind
+        rows, demands = self.program.commands[samples], self.demands.ordered(samples)
         program = self.program.once(rows, offsets, waits)
         ready = ready_first(program, demands, commands.steps)
         yield from phases_of(commands, nodes - its.start, program, ready, its.stop - its.start)

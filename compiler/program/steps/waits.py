@@ -62,7 +62,7 @@ def inside_of(group: GroupStatements, conflicts: Conflicts) -> Inside:
     """What waits inside a group, as its commands show that were walked through."""
     commands = conflicts.commands[group.number]
     first, one, other = conflicts.of_group(group.number)
-    nodes = conflicts.node_of[first : first + len(commands.actions)]
+    nodes = conflicts.node_of[first : first + len(commands)]
     count = len(group.kinds)
     mine = group.nodes * SLOTS + group.slots
     codes, numbers = np.unique(np.append(mine, nodes * SLOTS + commands.slots), return_inverse=True)

@@ -33,7 +33,7 @@ def test_lines_are_those_that_a_count_byte_by_byte_finds(
     ]
     window = Window(kernel, strides, dilations, (0, 0))
     buffer = strides_of((1, channels, *sides), (0, 2, 3, 1), 4)
-    table = build_table(unit_read(window, (1, 1, *counts), buffer, 4))
+    table = build_table(unit_read(window, (1, 1, *counts), channels, buffer, 4))
     total = 0
     for base in table.bases.tolist():
         read = (base + table.offsets)[:, np.newaxis] + np.arange(4)
@@ -44,6 +44,6 @@ def test_lines_are_those_that_a_count_byte_by_byte_finds(
 
 
 def test_a_line_has_bytes() -> None:
-    table = build_table(unit_read(Window((1,), (1,), (1,), (0,)), (1, 1, 4), (16, 4, 4), 4))
+    table = build_table(unit_read(Window((1,), (1,), (1,), (0,)), (1, 1, 4), 1, (16, 4, 4), 4))
     with pytest.raises(InternalError, match="at least one byte"):
         lines_touched(table, 0)

@@ -395,5 +395,5 @@ def test_the_option_is_bounded_and_its_pass_stands_behind_the_patterns() -> None
         assert error.code == "invalid_option"
     passes = build_pipeline(light_source("squeezenet"), builtin_profile("edge4"), parse_options({"batch": 16}))
     names = [step.name for step in passes]
-    assert names[names.index("patterns") + 1 :][:4] == ["rebatch", "integers", "set-precision", "leave-to-host"]
+    assert names[names.index("patterns") + 1 :][:4] == ["rebatch", "integers", "set-precision", "set-layout"]
     assert Rebatch(batch=16) in passes

@@ -6,10 +6,18 @@ from math import ceil, prod
 
 import numpy as np
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from compiler.fusion.bounds import dram_reference_bytes, needed_positions, roofline_cycles
-from compiler.ops.op_facts import GraphFacts
+from compiler.fusion.bounds import (
+    Needed,
+    dram_reference_bytes,
+    needed_of,
+    needed_positions,
+    roofline_cycles,
+    union_bytes,
+)
+from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.profile import builtin_profile
 from tests.compiler.brute import floor_of
 from tests.models import Model, whole_segment
@@ -18,6 +26,35 @@ from tests.strategies import models
 Mask = NDArray[np.bool_]
 STREAMED = builtin_profile("edge4")
 STATIONARY = builtin_profile("manycore2x64")
+
+
+@given(st.data())
+def test_a_union_is_the_number_of_positions_in_any_of_the_sets(data: st.DataObject) -> None:
+    """Of ranges and of sets with gaps, against masks of elements."""
+    shape = (7, 5)
+
+    def needed(extent: int) -> Needed:
+        if data.draw(st.booleans()):
+            return np.array(data.draw(st.lists(st.booleans(), min_size=extent, max_size=extent)))
+        begin = data.draw(st.integers(0, extent))
+        return begin, data.draw(st.integers(begin, extent))
+
+    parts = [tuple(map(needed, shape)) for _ in range(data.draw(st.integers(1, 4)))]
+
+    def mask(one: Needed, extent: int) -> Mask:
+        return one if isinstance(one, np.ndarray) else (one[0] <= np.arange(extent)) & (np.arange(extent) < one[1])
+
+    whole = np.zeros(shape, dtype=np.bool_)
+    axes = [np.zeros(extent, dtype=np.bool_) for extent in shape]
+    for rows, columns in parts:
+        whole |= np.outer(mask(rows, 7), mask(columns, 5))
+        axes = [one | mask(each, len(one)) for one, each in zip(axes, (rows, columns), strict=True)]
+    model = Model()
+    model.output(model.relu(model.input(list(shape), "x")))
+    facts = graph_facts(model.graph())
+    assert union_bytes(facts, "x", parts) == 4 * np.count_nonzero(whole)
+    for found, expected in zip(needed_of(facts, "x", parts), axes, strict=True):
+        assert mask(found, len(expected)).tolist() == expected.tolist()
 
 
 def brute_floor(facts: GraphFacts, *, by_axis: bool) -> int:

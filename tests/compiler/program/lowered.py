@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from compiler.frontend.constant_values import materialise
 from compiler.frontend.dequantised import stored_constant
 from compiler.frontend.source import ModelSource
 from compiler.fusion.candidate import SegmentCompilers
+from compiler.ir.layout import DEFAULT_LAYOUT, Layout
 from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.options import Options
 from compiler.profile.load import profile_from_values
@@ -25,7 +26,8 @@ from compiler.program.loops.proof import ProvedProgram, prove
 from compiler.program.lower import handed_out
 from compiler.program.program import Level, Opcode, Program, Role
 from compiler.program.segment import PlannedGroup
-from compiler.program.steps.segment import LISTED_MAX, SegmentSteps
+from compiler.program.steps.group_columns import LISTED_MAX
+from compiler.program.steps.segment import SegmentSteps
 from compiler.simulator.compare import compare
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import reference_of_graph
@@ -47,10 +49,10 @@ from tests.profiles import profile_values
 class Network:
     """An imported model with seeded inputs and the reference of all its tensors."""
 
-    def __init__(self, model: Model, *, seed: int = 0) -> None:
+    def __init__(self, model: Model, *, seed: int = 0, layout: Layout = DEFAULT_LAYOUT) -> None:
         self.data = data = model.data()
         self.source = ModelSource.from_bytes(data)
-        self.facts: GraphFacts = graph_facts(import_graph(data))
+        self.facts: GraphFacts = graph_facts(replace(import_graph(data), layout=layout))
         self._seed = seed
 
     @property

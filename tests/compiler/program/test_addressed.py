@@ -11,6 +11,7 @@ import pytest
 
 from compiler.address.build import build_table
 from compiler.address.unit import unit_read, words_of
+from compiler.ir.layout import DEFAULT_LAYOUT, Layout
 from compiler.ops.base import Window
 from compiler.program.errors import ProgramError
 from compiler.program.loops.proof import prove
@@ -27,7 +28,7 @@ from tests.models import Model
 RECOMPUTE, CACHED, EXCHANGE = HaloMode.RECOMPUTE, HaloMode.CACHED, HaloMode.EXCHANGE
 
 
-def windows(**attributes: Any) -> Network:
+def windows(layout: Layout = DEFAULT_LAYOUT, **attributes: Any) -> Network:
     """Convolutions of all kinds and poolings, one after another."""
     model = Model()
     x = model.input([2, 4, 13, 11], "x")
@@ -36,7 +37,7 @@ def windows(**attributes: Any) -> Network:
     x = model.conv(x, 8, 8, group=8)
     x = model.conv(x, 8, 8, group=2, dilation=2)
     model.output(model.node("AveragePool", [x], kernel_shape=[2, 2], strides=[1, 1]))
-    return Network(model)
+    return Network(model, layout=layout)
 
 
 def tilings(network: Network) -> list[TiledGroup]:
@@ -80,6 +81,67 @@ def test_every_call_of_a_window_finds_its_input_through_tables(number: int) -> N
     assert all(found.loaded_bytes(program.regions[program.addresses[n].region].name) for n in used)
     places = {program.places[b["place"]].level for b in program.bindings if b["operand"] <= ADDRESSES}
     assert places == {Level.WRAM if number > 2 else Level.NRAM}
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "CNHW"])
+@pytest.mark.parametrize("number", range(6))
+def test_tables_of_other_layouts_have_offsets_of_channels(layout: Layout, number: int) -> None:
+    """ADDR-2, ADDR-5: every call reads through them, with the same transfers but for tables, and the same values."""
+    network, other = windows(layout), windows()
+    tiling, usual = tilings(network)[number], tilings(other)[number]
+    found, expected = run(network, tiling), lower(other, usual)
+    program = found.expanded
+    assert all(bound_tables(program)), "a call without address tables"
+    # 4 or 8 channels: none has more, so a block is all of them
+    assert {addresses.table.taps[1] for addresses in program.addresses} == {4, 8}
+    assert {addresses.table.taps[1] for addresses in expected.expanded.addresses} == {1}
+    for opcode in (Opcode.LOAD, Opcode.STORE):
+        tables = (found.table_bytes, expected.table_bytes) if opcode is Opcode.LOAD else (0, 0)
+        assert found.dram_bytes(opcode) - tables[0] == expected.dram_bytes(opcode) - tables[1]
+    assert found.table_bytes > expected.table_bytes
+
+
+@pytest.mark.parametrize(
+    ("layout", "data", "weight"),
+    [
+        ("NHWC", (0, 2, 3, 1), (0, 2, 3, 1)),
+        ("NCHW", (0, 1, 2, 3), (0, 1, 2, 3)),
+        ("CNHW", (1, 0, 2, 3), (0, 1, 2, 3)),
+    ],
+)
+def test_weights_are_packed_in_the_order_of_offsets(
+    layout: Layout, data: tuple[int, ...], weight: tuple[int, ...]
+) -> None:
+    """ADDR-1: the same index serves an operand and its weight; maps in DRAM lie in the layout, too."""
+    model = Model()
+    x = model.input([2, 3, 6, 5], "x")
+    model.output(model.conv(x, 3, 4))
+    network = Network(model, layout=layout)
+    program = lower(network, group(network, chip(), {"H": 2}, CACHED)).expanded
+    orders = {region.role: region.order for region in program.regions if region.role is not Role.ADDRESSES}
+    assert orders == {Role.INPUT: data, Role.OUTPUT: data, Role.WEIGHT: weight}
+    for addresses in program.addresses:
+        table = addresses.table
+        assert [axis for axis in table.tap_axes if table.taps[axis] > 1] == [
+            axis for axis in weight if axis and table.taps[axis] > 1
+        ]
+
+
+def test_a_table_of_another_distance_of_channels_is_refused() -> None:
+    model = Model()
+    x = model.input([1, 2, 6, 6], "x")
+    model.output(model.conv(x, 2, 3))
+    network = Network(model, layout="NCHW")
+    program = lower(network, group(network, chip(), {"H": 2}, CACHED)).expanded
+    table = program.addresses[0].table
+    steps = (0, table.tap_steps[1] + 4, *table.tap_steps[2:])
+    read = unit_read(
+        Window((3, 3), (1, 1), (1, 1), (1, 1)), table.positions, 2, (1 << 12, *steps[1:]), table.element_bytes
+    )
+    other = build_table(read)
+    assert (other.size_bytes, other.taps) == (table.size_bytes, table.taps)
+    addresses = (replace(program.addresses[0], table=other), *program.addresses[1:])
+    assert refusal(replace(program, addresses=addresses)).violation == "addresses"
 
 
 def test_strided_windows_and_narrow_elements_are_read_through_tables_too() -> None:
@@ -152,7 +214,7 @@ def test_a_table_for_other_strides_is_refused() -> None:
     program = small().expanded
     table = program.addresses[0].table
     other = build_table(
-        unit_read(Window((3, 3), (1, 1), (1, 1), (1, 1)), table.positions, (1 << 12, 4, 256, 8), table.element_bytes)
+        unit_read(Window((3, 3), (1, 1), (1, 1), (1, 1)), table.positions, 2, (1 << 12, 4, 256, 8), table.element_bytes)
     )
     assert other.size_bytes == table.size_bytes
     addresses = tuple(Addresses(region=a.region, table=other) for a in program.addresses)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from compiler.program.staged import StagedLowering
+from compiler.program.staged import StagedCores
 from compiler.tiling.tile import HaloMode, Order
 from tests.compiler.program.lowered import chip, group, pair
 from tests.compiler.program.steps.test_group_steps import steps_of
@@ -17,21 +17,22 @@ def turn_numbers(turns: list[list[list[int]]], monkeypatch: pytest.MonkeyPatch, 
     network = pair(height=4 * len(turns), width=12)
     tiled = group(network, chip(sram=1 << 17), {"H": 4}, HaloMode.CACHED, order=Order.BREADTH_FIRST)
     lowering = steps_of(network, tiled).lowering
-    assert isinstance(lowering, StagedLowering)
-    assert (len(lowering.rounds), len(lowering.group.stages)) == (len(turns), 2)
+    assert isinstance(lowering.cores, StagedCores)
+    its = lowering.cores.turns
+    assert (len(lowering.rounds), len(tiled.stages)) == (len(turns), 2)
 
     def made(number: int, at: int) -> list[SimpleNamespace]:
-        return [SimpleNamespace(row=[SimpleNamespace(place=(0, its))]) for its in turns[at][number]]
+        return [SimpleNamespace(row=[SimpleNamespace(place=(0, used))]) for used in turns[at][number]]
 
-    monkeypatch.delitem(vars(lowering), "_usual_turns", raising=False)
-    monkeypatch.setattr(lowering, "_new_turns", made)
-    lowering._known_turns.clear()
+    monkeypatch.delitem(vars(its), "_usual_turns", raising=False)
+    monkeypatch.setattr(its, "_new_turns", made)
+    its.forget()
     return [
-        lowering._turn_number(number, (at, turn), (0, core))
+        its.number(number, (at, turn), (0, core))
         for at, stages in enumerate(turns)
         for number, cores in enumerate(stages)
-        for turn, its in enumerate(cores)
-        if its == core
+        for turn, used in enumerate(cores)
+        if used == core
     ]
 
 

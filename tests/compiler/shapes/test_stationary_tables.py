@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from compiler.compile import compile_model
 from compiler.errors import LimitError, RequestError
@@ -237,10 +238,14 @@ def test_an_op_whose_weights_exceed_a_chip_is_cut_by_channels() -> None:
 
 
 def test_an_op_without_room_beside_its_weights_is_refused_with_bytes_and_field() -> None:
-    """4,099 numbers (a prime) in whole pairs, and the largest of them in the least room there is: more than 16 KiB."""
+    """4,099 numbers in whole pairs, and their mean in the least room there is: more than 16 KiB.
+
+    A mean of integers has no parts.
+    """
     model = Model()
-    x = model.input(["rows", 4099], "x")
-    model.output(model.node("Softmax", [model.node("Add", [x, model.weight(4099)])], axis=-1, name="wide"))
+    x = model.input(["rows", 4099], "x", TensorProto.INT32)
+    total = model.node("Add", [x, model.constant(np.arange(4099), dtype=np.int32)])
+    model.output(model.node("ReduceMean", [total], axes=[1], name="wide"), TensorProto.INT32)
     with pytest.raises(LimitError) as caught:
         Compiled.of(model, {"rows": (1, 8)}, edge(nram__capacity_bytes=16_384), verify="none")
     error = caught.value

@@ -13,7 +13,7 @@ from compiler.simulator.gather import WindowGather, empty_met
 def test_pieces_whose_images_lie_at_other_distances_are_read_through_one_table() -> None:
     """ADDR-3: a block of one image says nothing of where the next one begins."""
     window, row = Window((2, 2), (1, 1), (1, 1), (0, 0)), 17 * 4
-    unit = UnitTable.of(build_table(unit_read(window, (1, 1, 16, 16), (0, 4, row, 4), 4)))
+    unit = UnitTable.of(build_table(unit_read(window, (1, 1, 16, 16), 1, (0, 4, row, 4), 4)))
     memory = np.arange(1000, dtype="<f4")
     gather, box, piece = WindowGather(window), ((0, 2), (0, 1), (0, 1), (0, 2)), ((0, 2), (0, 1), (0, 2), (0, 3))
     for distance in (4, 10):

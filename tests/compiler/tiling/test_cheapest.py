@@ -105,10 +105,10 @@ def test_of_configurations_that_differ_in_halos_only_one_is_priced(monkeypatch: 
 def test_other_halos_are_priced_where_the_tile_is_not_the_one_that_was_estimated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An estimate is for its tile: a smaller one of the same configuration is not known to be better."""
+    """An estimate is for its tile: of a smaller one of the same configuration it is not known to be better."""
     these = tried(128, 50).alike()
     first, *others = these.plans
-    other = {axis: max(1, size - 1) for axis, size in first.tile.items()}
+    other = {axis: size + 1 for axis, size in first.tile.items()}
     assert priced_of(monkeypatch, replace(these, plans=(replace(first, tile=other), *others))) == 2
 
 

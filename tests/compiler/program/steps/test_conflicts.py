@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from compiler.program.steps.action import Action, Copy, touches_of
-from compiler.program.steps.commands import Commands, Kinds, Nodes
+from compiler.program.steps.commands import Commands, Kinds, Lists, Nodes
 from compiler.program.steps.conflicts import atoms_of, conflicts_of, runs_of
 
 SIZE = 48
@@ -76,8 +76,16 @@ def test_a_command_waits_for_the_last_of_each_engine_of_a_memory_that_touched_it
     actions = [random_copy(random) for _ in range(40)]
     queues = np.array([action.queue for action in actions], dtype=np.int64)
     none = np.zeros(len(actions), dtype=np.int64)
-    kinds = Kinds().of((action.key, action.numbers) for action in actions)
-    commands = Commands(actions=actions, kinds=kinds, steps=none, queues=queues, iterations=none, ranks=none)
+    kinds = Kinds()
+    commands = Commands(
+        keys=kinds.keys,
+        kinds=kinds.of((action.key, action.numbers) for action in actions),
+        numbers=Lists.of([action.numbers for action in actions]),
+        steps=none,
+        queues=queues,
+        iterations=none,
+        ranks=none,
+    )
     found = conflicts_of(Nodes.of([(0, none, queues)]), [commands], [1], [])
     writer: dict[tuple[int, int], int] = {}
     readers: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)

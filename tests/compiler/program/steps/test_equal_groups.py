@@ -17,6 +17,7 @@ from compiler.program.loops.proof import prove
 from compiler.program.loops.time import time_of
 from compiler.program.lower import handed_out
 from compiler.program.segment import PlannedGroup
+from compiler.program.steps import equal_groups
 from compiler.program.steps.equal_groups import EqualGroups
 from compiler.program.steps.segment import SegmentSteps
 from tests.compiler.program.lowered import Lowered, Network
@@ -97,7 +98,8 @@ def test_an_equal_group_does_what_it_would_do_if_it_were_lowered(
         proof = prove(ours, shared=profile.engines.shared)
         Lowered(network=network, groups=(), program=ours, proof=proof).check_values()
         with monkeypatch.context() as patch:
-            patch.setattr(EqualGroups, "like", lambda *_: None)
+            # no group's content is that of another one
+            patch.setattr(equal_groups, "content_of", lambda *_: object())
             each = SegmentSteps(*segment).lowered()
         for name in ("commands", "wait_offsets", "waits", "bindings", "calls"):
             np.testing.assert_array_equal(getattr(ours, name), getattr(each, name), err_msg=name)
@@ -108,9 +110,25 @@ def test_an_equal_group_does_what_it_would_do_if_it_were_lowered(
         assert time_of(ours, profile).ticks == time_of(each, profile).ticks
 
 
-def test_stationary_weights_have_places_of_their_own_so_no_group_is_like_another() -> None:
+def test_stationary_weights_have_places_of_their_own_so_no_group_of_a_segment_is_like_another() -> None:
     for segment in segments_of(network_of(blocks), "manycore2x64"):
         assert all(group.original is None for group in SegmentSteps(*segment).groups)
+
+
+def test_groups_whose_stationary_weights_lie_where_they_lay_are_equal() -> None:
+    """As of two plans of one segment, or of one group of it by itself."""
+    equals = EqualGroups()
+    for segment in segments_of(network_of(chain), "manycore2x64"):
+        facts, profile, name, groups, _, resident_bytes, decoders = segment
+        ops = sorted(op for group in groups for op in group.ops)
+        for its in (groups, groups[1:], groups[:1]):
+            outputs = handed_out(facts, [op for group in its for op in group.ops])
+            again = SegmentSteps(facts, profile, name, its, outputs, resident_bytes, decoders, None, equals, ops)
+            alone = SegmentSteps(facts, profile, name, its, outputs, resident_bytes, decoders, None, None, ops)
+            assert its is groups or all(group.original is not None for group in again.groups)
+            one, other = again.lowered(), alone.lowered()
+            for field in ("commands", "wait_offsets", "waits", "bindings", "calls"):
+                np.testing.assert_array_equal(getattr(one, field), getattr(other, field), err_msg=field)
 
 
 def test_groups_of_two_segments_may_be_equal() -> None:

@@ -11,7 +11,7 @@ import pytest
 from compiler.program.decode import Decoders
 from compiler.program.iteration import Loop
 from compiler.program.lower import handed_out
-from compiler.program.nested import NestedLowering
+from compiler.program.nested import NestedCores
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.cells import Cells
 from compiler.program.steps.group_steps import GroupSteps
@@ -121,7 +121,7 @@ def test_loops_of_stages_share_no_iteration() -> None:
     network = pair(height=32, width=34, channels=8)
     its = group(network, chip(sram=1 << 17, nram=3 << 10), {"H": 4}, HaloMode.CACHED, order=Order.BREADTH_FIRST)
     steps = steps_of(network, its)
-    pieces = [loop for loop in steps.lowering.work() if isinstance(loop, Loop)]
+    pieces = [loop for loop in steps.lowering.body if isinstance(loop, Loop)]
     most = [max(loop.count((number,)) for number in range(len(steps.lowering.rounds))) for loop in pieces]
     assert min(most) > 1
     assert steps.iterations == len(steps.lowering.rounds) * sum(most)
@@ -139,34 +139,35 @@ NESTED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("how", NESTED)
 def test_rounds_of_one_kind_need_the_same_weights(how: dict[str, Any]) -> None:
     """SCHED-1: what lasts is asked of a round of each kind; of the rounds of a map most are of few kinds."""
-    lowering = nested_lowering(**how)
-    for step in range(len(lowering.geometry.ops)):
-        kinds, needs = lowering.needs(step)
+    cores = nested_cores(**how)
+    for step in range(len(cores.located.geometry.ops)):
+        kinds, needs = cores.weights.needs(step)
         for number, kind in enumerate(kinds):
-            assert dict.fromkeys(lowering.needs_of(step, number)) == dict.fromkeys(needs[kind])
-    assert len(set(lowering.round_kinds)) < len(lowering.rounds)
+            assert dict.fromkeys(cores.jobs.needs_of(step, number)) == dict.fromkeys(needs[kind])
+    assert len(set(cores.jobs.round_kinds)) < len(cores.located.rounds)
 
 
 @pytest.mark.parametrize("how", NESTED)
 def test_a_core_uses_its_two_buffers_in_turn(how: dict[str, Any]) -> None:
     """PROG-2: by the number of a core tile among those of its core."""
-    lowering = nested_lowering(**how)
+    cores = nested_cores(**how)
+    located, rounds = cores.located, cores.rounds
     numbers: Counter[tuple[int, int]] = Counter()
     seen = set()
-    for unit, tile in (job for jobs in lowering.rounds for job in jobs):
-        for _, _, core, index in (entry for work in lowering.core_rounds(unit, tile) for entry in work):
-            counts = [number for axis, number in index.items() if axis != "C" or lowering.configuration.slices_outer]
+    for unit, tile in (job for jobs in located.rounds for job in jobs):
+        for _, _, core, index in (entry for work in rounds.of_tile(unit, tile) for entry in work):
+            counts = [number for axis, number in index.items() if axis != "C" or located.configuration.slices_outer]
             if (unit, core, *counts) not in seen:
                 seen.add((unit, core, *counts))
-                assert lowering.core_turn(unit, core, index) == numbers[unit, core] % 2
+                assert rounds.turn(unit, core, index) == numbers[unit, core] % 2
                 numbers[unit, core] += 1
     assert max(numbers.values()) > 2
 
 
-def nested_lowering(tile: dict[str, int], halo: HaloMode, core: dict[str, int], **how: Any) -> NestedLowering:
+def nested_cores(tile: dict[str, int], halo: HaloMode, core: dict[str, int], **how: Any) -> NestedCores:
     """Two convolutions on clusters of two cores, core tile by core tile."""
     network = pair(height=20, width=16, channels=8)
     profile = chip(clusters=2, cores=2, sram=1 << 16, nram=1 << 14)
-    lowering = steps_of(network, group(network, profile, tile, halo, core, **how)).lowering
-    assert isinstance(lowering, NestedLowering)
-    return lowering
+    cores = steps_of(network, group(network, profile, tile, halo, core, **how)).lowering.cores
+    assert isinstance(cores, NestedCores)
+    return cores

@@ -37,9 +37,6 @@ class Copies:
         del step, unit, counters
         return []
 
-    def forget(self) -> None:
-        pass
-
     def unit_of(self, queue: int) -> int:
         del queue
         return 0

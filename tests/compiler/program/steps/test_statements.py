@@ -47,9 +47,6 @@ class Pipeline:
         del step, unit, counters
         return [Inner(self.halves, 1)] if self.halves > 1 else []
 
-    def forget(self) -> None:
-        pass
-
     def unit_of(self, queue: int) -> int:
         del queue
         return 0

@@ -47,9 +47,6 @@ class TwoUnits:
         del step, unit, counters
         return []
 
-    def forget(self) -> None:
-        pass
-
     def unit_of(self, queue: int) -> int:
         return queue
 
@@ -79,6 +76,7 @@ def _group(steps: Steps) -> tuple[GroupStatements, Sequence[Statement], Inside]:
         number=0,
         rows=CommandRows(commands=none, calls=none, bindings=none),
         kinds=kinds.of((its.key, its.base) for its in statements),
+        first_kind=0,
         loops=loop_rows_of(statements),
         nodes=nodes.numbers(0, none, queues),
         places=np.array([its.place for its in statements], dtype=np.int64),

@@ -1,0 +1,86 @@
+"""Weights and inputs that come in parts, so that they do not keep others waiting (TILE-6, SCHED-2)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from compiler.program.program import Opcode
+from compiler.program.steps.equal_groups import EqualGroups
+from compiler.program.steps.segment import SegmentSteps
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.tile import HaloMode, Spread
+from compiler.tiling.tiled import TiledGroup
+from tests.compiler.program.loops.expander import expanded
+from tests.compiler.program.lowered import Network, chip, classifier, group, run, segment_of
+from tests.compiler.tiling.tilings import along, configuration
+from tests.models import Model
+
+
+@pytest.mark.parametrize(("slices", "outer", "times"), [(1, False, 1), (2, False, 1), (5, False, 1), (2, True, 2)])
+def test_a_units_only_part_of_an_input_stays_for_all_slices_of_the_channels(
+    slices: int, outer: bool, times: int
+) -> None:
+    """Each of four units sums up a quarter of the input's 32 columns, in slices of the ten channels."""
+    network = classifier()
+    how: dict[str, Any] = {"units": 4, "spread": Spread.INPUT_CHANNELS, "channel_slices": slices, "slices_outer": outer}
+    found = run(network, group(network, chip(cores=4), {"C": -(-10 // slices)}, **how))
+    assert found.loaded_bytes("x") == times * 3 * 32 * 4
+
+
+@pytest.mark.parametrize("parts", [3, 5])
+def test_parts_of_an_input_alternate_between_two_buffers_over_all_tiles(parts: int) -> None:
+    """Of an odd number of parts the last one of a tile and the first one of the next do not meet in one buffer."""
+    model = Model()
+    model.output(model.conv(model.input([1, 16, 8, 8], "x"), 16, 8, kernel=1, pad=0))
+    network = Network(model)
+    found = run(network, group(network, chip(cores=1), {"H": 2, "C": 8}, input_slices=parts))
+    region = next(number for number, its in enumerate(found.program.regions) if its.name == "x")
+    begin = found.program.regions[region].address
+    end = begin + found.program.regions[region].size_bytes
+    commands = expanded(found.program).commands
+    is_load = (commands["opcode"] == Opcode.LOAD) & (commands["source_address"] >= begin)
+    targets = commands["target_address"][is_load & (commands["source_address"] < end)].tolist()
+    assert len(set(targets)) == 2
+    assert all(one != other for one, other in pairwise(targets))
+
+
+def uneven() -> tuple[Network, list[TiledGroup]]:
+    """Two groups, of which the units of the second one have different numbers of rounds and pass halos."""
+    model = Model()
+    model.output(model.conv(model.conv(model.input([1, 4, 28, 6], "x"), 4, 6), 6, 5, bias=True))
+    network = Network(model)
+
+    def tiled(ops: tuple[int, ...], rows: int, mode: HaloMode, **how: Any) -> TiledGroup:
+        geometry = GroupGeometry(network.facts, ops)
+        whole = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
+        halo = () if mode is HaloMode.RECOMPUTE else tuple(its for its in along(geometry, mode) if its[0] != "N")
+        return TiledGroup(geometry, chip(cores=4), configuration(halo=halo, **how), {**whole, "H": rows})
+
+    rest = tuple(range(1, len(network.ops)))
+    return network, [
+        tiled((0,), 3, HaloMode.RECOMPUTE),
+        tiled(rest, 1, HaloMode.EXCHANGE, units=3, spread=Spread.BANDS),
+    ]
+
+
+def test_a_segments_program_depends_on_nothing_that_was_lowered_before() -> None:
+    """SCHED-3: nor does it on what was asked of the same steps before."""
+    network, groups = uneven()
+
+    def steps(its: list[TiledGroup], equals: EqualGroups | None) -> SegmentSteps:
+        segment = segment_of(network, *its, resident_bytes=0, profile=chip(cores=4))
+        facts, profile, name, planned, outputs, resident_bytes, decoders = segment
+        return SegmentSteps(facts, profile, name, planned, outputs, resident_bytes, decoders, equal_groups=equals)
+
+    fresh = steps(groups, None).lowered(0)
+    equals = EqualGroups()
+    steps(groups[1:], equals).lowered(0)
+    after_it = steps(groups, equals).lowered(0)
+    asked = steps(groups, None)
+    assert len(asked.lowered(4096).commands) > len(fresh.commands)
+    for other in (after_it, asked.lowered(0)):
+        assert len(other.commands) == len(fresh.commands)
+        assert (other.commands["opcode"] == fresh.commands["opcode"]).all()
