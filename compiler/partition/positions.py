@@ -1,13 +1,13 @@
-"""ArgMax, ArgMin and CumSum along an axis of which no core holds a row (TILE-2, SHAPE-1).
+"""ArgMax, ArgMin and CumSum along an axis that is longer than a core holds (TILE-2, SHAPE-1).
 
-The op is taken of each part of the axis. What a part has to know of the others is a reduction of each of them: its
-extreme, or its sum.
+The op runs on each part of the axis, and a reduction of each part (its extreme, its sum) puts the results together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isqrt
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from compiler.frontend.constant_values import literal
 from compiler.ir.graph import Attribute, Graph, Op, Tensor
 from compiler.ops.base import default_axes
-from compiler.partition.alone import refused_alone
+from compiler.partition.alone import refused_alone, replace_refused
 from compiler.partition.made import Made, opened, reshape
 from compiler.partition.partition import CandidateFactory
 from compiler.partition.reductions import largest_divisor
@@ -39,22 +39,12 @@ class SplitPositions:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such ops replaced."""
-        made = Made(graph.tensors)
-        ops = [part for op in graph.ops for part in self._parts(made, op, graph)]
-        return made.graph(graph, ops)
+        return replace_refused(graph, self.candidates, _rows, partial(self._parts, graph))
 
-    def _parts(self, made: Made, op: Op, graph: Graph) -> list[Op]:
-        """The ops that do what an op does, itself if it fits or its axis varies."""
-        if op.kind not in _EXTREMES and op.kind != "CumSum":
-            return [op]
-        data, axis = made.tensors[op.inputs[0]], _axis(op)
-        varies = not data.is_known or any(own == axis for own, _ in data.symbols)
-        if varies or (op.kind == "CumSum" and data.dtype not in _SUMMED) or data.shape[axis] < _LEAST:
-            return [op]
-        if refused_alone(self.candidates, made.tensors, op, graph) is None:
-            return [op]
-        divisor, root = largest_divisor(data.shape[axis]), isqrt(data.shape[axis])
-        for rows in (divisor, root) if divisor > 1 else (root,):
+    def _parts(self, graph: Graph, made: Made, op: Op, numbers: Sequence[int]) -> list[Op]:
+        """Ops that do what an op does, with its axis in one of these numbers of rows; the op itself if no row fits."""
+        axis = _axis(op)
+        for rows in numbers:
             tried = Made(made.tensors)
             parts = _Parts(tried, op, axis, rows)
             ops = parts.sums() if op.kind == "CumSum" else parts.extreme()
@@ -63,6 +53,18 @@ class SplitPositions:
                 made.accept(tried)
                 return ops
         return [op]
+
+
+def _rows(graph: Graph, op: Op) -> Sequence[int]:
+    """The numbers of rows to try for the axis of an op; none for other ops, and where the axis varies or is short."""
+    if op.kind not in _EXTREMES and op.kind != "CumSum":
+        return ()
+    data, axis = graph.tensors[op.inputs[0]], _axis(op)
+    varies = not data.is_known or any(own == axis for own, _ in data.symbols)
+    if varies or (op.kind == "CumSum" and data.dtype not in _SUMMED) or data.shape[axis] < _LEAST:
+        return ()
+    divisor, root = largest_divisor(data.shape[axis]), isqrt(data.shape[axis])
+    return (divisor, root) if divisor > 1 else (root,)
 
 
 def _axis(op: Op) -> int:
@@ -105,7 +107,7 @@ class _Parts:
         return self._finished(self._reduced("ReduceMax" if last else "ReduceMin", place, axis))
 
     def sums(self) -> list[Op]:
-        """The running sums of each part, and added to them the sum of the parts before (`reverse`: behind)."""
+        """The running sums of each part plus the sum of the parts before it (`reverse`: of those behind it)."""
         axis, tensors, own = self._axis, self._made.tensors, dict(self._op.attributes)
         total = self._of_parts(lambda data, along: self._reduced("ReduceSum", data, along))
         before = self._by("CumSum", (total,), tensors[total], **{**own, "axis": axis, "exclusive": 1})
@@ -178,7 +180,7 @@ class _Parts:
         return name
 
     def _finished(self, name: str) -> list[Op]:
-        """All ops, the last of which makes the result in its own shape."""
+        """All ops. The last one writes the op's own output, in its shape."""
         output = self._made.tensors[self._op.output]
         if self._made.tensors[name].shape == output.shape:
             del self._made.tensors[name]

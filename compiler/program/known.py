@@ -13,7 +13,7 @@ ROUNDS_KEPT: Final = 64
 
 
 class Known(dict[K, V]):
-    """A dictionary that works out what it is asked for first."""
+    """A dictionary that computes a missing entry when it is read."""
 
     def __init__(self, make: Callable[[K], V]) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Known(dict[K, V]):
 
 
 class Recent(Known[K, V]):
-    """One that drops its oldest entry where a new one would be one too many: memory is bounded."""
+    """The same with a bound: it drops its oldest entry when it is full."""
 
     def __init__(self, in_a_round: int, make: Callable[[K], V]) -> None:
         """`in_a_round`: the most entries that one round makes."""

@@ -157,9 +157,9 @@ class StageMemory:
     # --- tiles that are larger than the usual one ---------------------------------------------------------------------
 
     def space(self, number: int, unit: int, index: Index) -> FreeSpace | None:
-        """Where a stage's pieces find room besides their buffer; None for a tile of which all stays that should.
+        """The free memory for a stage's pieces beside their own buffer; None if the tile keeps all that the plan says.
 
-        What no buffer takes while the stage works, that of what does not stay apart.
+        Free is what no buffer occupies while the stage works. Buffers of tensors that do not stay count as free.
         """
         away = [name for name in self._staying_at(number) if self.staying(name, unit, index) is None]
         if not away:

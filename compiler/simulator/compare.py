@@ -278,7 +278,8 @@ def _depends_on(graph: Graph, ops: Sequence[Op], output: str) -> dict[str, int]:
                 continue
             count = prod(lengths(needed))
             if kind.op_class is OpClass.MOVEMENT:
-                count = min(count, prod(lengths(box)))  # rows of a table, of which any may be read
+                # a gather's indices may name any row of the table, but only one for each position
+                count = min(count, prod(lengths(box)))
             elements[name] = max(count, elements.get(name, 0))
     return elements
 

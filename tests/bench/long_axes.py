@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 CHIPS: Final = ("cluster4x4", "edge4", "polar4x4")
-# Powers of ten, and primes, of which no equal rows can be made.
+# Powers of ten, and primes: these cannot be cut into equal rows.
 LENGTHS: Final = (1_000, 10_000, 100_000, 1_000_000, 1_000_003, 10_000_000, 99_999_989, 100_000_000)
 SEQUENCES: Final = (512, 2_048, 8_192, 32_768)
 ATTENTION: Final = "attention"

@@ -33,7 +33,7 @@ def split(graph: Graph) -> Graph:
 def extreme(
     kind: str, shape: Sequence[int | str], axis: int, *, keep: int = 1, last: int = 0, ties: bool = False
 ) -> Model:
-    """An ArgMax or ArgMin of an input, with `ties` of its signs, of which each is in many places."""
+    """An ArgMax or ArgMin of an input; with `ties` of the input's signs, so that many positions are equal."""
     model = Model(opset=13)
     x = model.input(shape, "x")
     x = model.node("Sign", [x]) if ties else x

@@ -48,7 +48,7 @@ def test_parts_of_an_input_alternate_between_two_buffers_over_all_tiles(parts: i
 
 
 def uneven() -> tuple[Network, list[TiledGroup]]:
-    """Two groups, of which the units of the second one have different numbers of rounds and pass halos."""
+    """Two groups. In the second one units work in different numbers of rounds and exchange halos."""
     model = Model()
     model.output(model.conv(model.conv(model.input([1, 4, 28, 6], "x"), 4, 6), 6, 5, bias=True))
     network = Network(model)
