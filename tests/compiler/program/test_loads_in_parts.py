@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from compiler.program.iteration import Step
 from compiler.program.program import Opcode
 from compiler.program.steps.equal_groups import EqualGroups
 from compiler.program.steps.segment import SegmentSteps
@@ -14,7 +15,8 @@ from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
 from tests.compiler.program.loops.expander import expanded
-from tests.compiler.program.lowered import Network, chip, classifier, group, run, segment_of
+from tests.compiler.program.lowered import Network, chip, classifier, group, run, segment_of, single
+from tests.compiler.program.steps.test_group_steps import steps_of
 from tests.compiler.tiling.tilings import along, configuration
 from tests.models import Model
 
@@ -84,3 +86,15 @@ def test_a_segments_program_depends_on_nothing_that_was_lowered_before() -> None
     for other in (after_it, asked.lowered(0)):
         assert len(other.commands) == len(fresh.commands)
         assert (other.commands["opcode"] == fresh.commands["opcode"]).all()
+
+
+@pytest.mark.parametrize(("nram", "alternate"), [(1 << 16, True), (20_000, False)])
+def test_weights_come_in_parts_where_two_slots_alternate(nram: int, alternate: bool) -> None:
+    """Four slices of 64 output channels, each for eight tiles; with one slot a part would only add start-ups."""
+    network = single(64, channels=16, height=16)
+    its = group(network, chip(cores=1, nram=nram), {"H": 2, "C": 16}, channel_slices=4, slices_outer=True)
+    assert its.doubles_weights == alternate
+    run(network, its)
+    names = [step.name for step in steps_of(network, its).lowering.body if isinstance(step, Step)]
+    parts = sum(name.startswith("lasting weights") for name in names)
+    assert parts > 1 if alternate else parts == 1
