@@ -15,7 +15,7 @@ import compiler.program.loops.positions
 import compiler.program.loops.time_recurrence
 import compiler.program.loops.walk
 import compiler.program.loops.windows
-import compiler.program.steps.conflicts
+import compiler.program.steps.meetings
 import compiler.program.steps.order
 import compiler.program.timing.cells
 import compiler.program.timing.engine_state

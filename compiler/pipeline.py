@@ -31,6 +31,7 @@ from compiler.ir.layout import DEFAULT_LAYOUT
 from compiler.ir.verify import verify_graph
 from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
+from compiler.partition.attention import FuseAttention
 from compiler.partition.broadcasts import FoldChannels
 from compiler.partition.dilations import SplitDilations
 from compiler.partition.float_products import LeaveProductsToHost
@@ -134,6 +135,7 @@ def build_pipeline(
         SetLayout(layout=options.layout),  # Graph -> Graph
         LeaveToHost(degradations=degradations),  # Graph -> Graph; compilation goes on from here after a defect
         LeaveProductsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
+        FuseAttention(source=source, candidates=compilers.of),  # Graph -> Graph
         *_taken_apart(profile, options, compilers.of),
         LeaveToHost(name="leave-parts-to-host", degradations=degradations),  # Graph -> Graph; ops made since then
         PartitionGraph(  # Graph -> PartitionedGraph; compilation goes on from here where a program is too long

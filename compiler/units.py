@@ -34,15 +34,22 @@ _DTYPES: Final[Mapping[str, tuple[int, np.dtype[Any]]]] = MappingProxyType(
 
 DTYPE_NAMES: Final = tuple(_DTYPES)
 
+# What partial sums are of: an element type, or two floats that wait together (`compiler.ops.attention`).
+_SUMS: Final[Mapping[str, tuple[int, np.dtype[Any]]]] = MappingProxyType(
+    {**_DTYPES, "float32x2": (8, np.dtype(np.complex64))}
+)
+
+SUM_TYPE_NAMES: Final = tuple(_SUMS)
+
 
 def element_bytes(dtype: str) -> int:
-    """Bytes of one element of `dtype`."""
-    return _DTYPES[dtype][0]
+    """Bytes of one element of `dtype`, or of one partial sum of that type."""
+    return _SUMS[dtype][0]
 
 
 def numpy_dtype(dtype: str) -> np.dtype[np.generic]:
     """The numpy type that carries values of `dtype`."""
-    result: np.dtype[np.generic] = _DTYPES[dtype][1]
+    result: np.dtype[np.generic] = _SUMS[dtype][1]
     return result
 
 

@@ -421,7 +421,7 @@ def _arranged_uses(
         yield CoreUse(
             dataflow=dataflow,
             array_cycles=cycles,
-            vector_cycles=vector_cycles_of(op.vector_ops, work, profile),
+            vector_cycles=vector_cycles_of(op.vector_ops + op.joining * (work.sums - 1), work, profile),
             input_bytes=ceil(from_nram * grain_i),
             partial_bytes=partial,
             weight_bytes=weight_bytes,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelBytes:
+class LevelBytes(NamedTuple):
     """Bytes read from and written to one memory level."""
 
     read: int = 0
     written: int = 0
 
-    def __add__(self, other: LevelBytes) -> LevelBytes:
-        return LevelBytes(read=self.read + other.read, written=self.written + other.written)
+    def __add__(self, other: LevelBytes) -> LevelBytes:  # type: ignore[override]
+        return LevelBytes(self.read + other.read, self.written + other.written)
 
 
 NO_BYTES: Final = LevelBytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from compiler.ops.op_facts import OpFacts
-from compiler.profile.schema import Engine, Link, Profile
+from compiler.profile.schema import DEFAULT_ACCUMULATOR_BYTES, Engine, Link, Profile
 
 # Bytes that one lane of a core's vector unit copies per cycle.
 _LANE_BYTES: Final = 4
@@ -19,6 +19,11 @@ def copying_bytes_per_cycle(profile: Profile) -> int:
 def mac_energy_pj(op: OpFacts, profile: Profile) -> float:
     """Energy of one multiply-accumulate of the op's element type, in pJ."""
     return profile.matrix.pj_per_mac.get(op.dtype, 0.0)
+
+
+def waiting_sum_bytes(op: OpFacts, profile: Profile) -> int:
+    """Bytes of a sum that waits in a memory for its next part: a float32 or an int32 at least."""
+    return max(DEFAULT_ACCUMULATOR_BYTES, profile.partial_sum_bytes, op.sum_bytes)
 
 
 def reads_are_shared(profile: Profile) -> bool:

@@ -79,6 +79,18 @@ def _described(constant: Constant, dtype: str) -> Constant:
     return Constant(shape=constant.shape, dtype=dtype, data=replace(data, inputs=(held, *others)))
 
 
+def with_values(graph: Graph) -> Graph:
+    """The graph with the constants that it had before the pass, in tensors of their new types: to look values up."""
+    before = {
+        name: replace(tensor, constant=tensor.constant.data.inputs[0])
+        for name, tensor in graph.tensors.items()
+        if tensor.constant is not None
+        and isinstance(tensor.constant.data, Derived)
+        and tensor.constant.data.function == WHAT_IF
+    }
+    return replace(graph, tensors=MappingProxyType({**graph.tensors, **before})) if before else graph
+
+
 def _without_values(constant: Constant, dtype: str) -> Constant:
     return Constant(shape=constant.shape, dtype=dtype, data=Derived(function=WHAT_IF, inputs=(constant,)))
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from compiler.cost.objective import Totals, objective_value
 from compiler.errors import LimitError, ModelError
 from compiler.fusion.evaluate import Evaluator, refused
 from compiler.ir.graph import Graph
@@ -126,6 +127,16 @@ class SegmentCompiler:
         if ops not in self._refusals:
             self._refusals[ops] = self._refusal(ops)
         return self._refusals[ops]
+
+    def price(self, groups: Sequence[tuple[int, ...]]) -> float | None:
+        """What groups of ops cost one after another, in the objective's unit; None if one does not fit."""
+        evaluator = self.evaluator(tuple(op for ops in groups for op in ops))
+        choices = [evaluator.tiling(sum(1 << op for op in ops)) for ops in groups]
+        costs = [choice.cost for choice in choices if not isinstance(choice, Refusal)]
+        if len(costs) < len(choices):
+            return None
+        value: float = objective_value(self.options.objective, Totals.of(costs))
+        return value
 
     def resident_bytes(self, ops: tuple[int, ...]) -> int:
         """Bytes that stationary weights take in each core; the widest elements first."""

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from compiler.ir.graph import Graph, Op
+from compiler.ops.attention import FusedAttention
 from compiler.ops.base import FLOATS, Call, KindDescription, OpKind
 from compiler.ops.contraction import Product
 from compiler.ops.convolution import Conv, ConvTranspose
@@ -100,7 +101,10 @@ def _quantised_kinds() -> Iterator[OpKind]:
             yield QuantisedOp(kind)
 
 
-# The kinds that models name, and with them the quantised forms, which only passes make.
+# What a pass makes of the ops of an attention.
+FUSED_ATTENTION: Final = "FusedAttention"
+
+# The kinds that models name, and with them the forms that only passes make.
 OP_KINDS: Final[Mapping[str, OpKind]] = MappingProxyType({kind.kind: kind for kind in _NATIVE})
 # Kinds of operators that ONNX Runtime adds to the standard, in the domain com.microsoft.
 CONTRIBUTED_DOMAIN: Final = "com.microsoft"
@@ -111,7 +115,12 @@ CONTRIBUTED_KINDS: Final[Mapping[str, OpKind]] = MappingProxyType(
     }
 )
 ALL_KINDS: Final[Mapping[str, OpKind]] = MappingProxyType(
-    {**OP_KINDS, **CONTRIBUTED_KINDS, **{kind.kind: kind for kind in _quantised_kinds()}}
+    {
+        **OP_KINDS,
+        **CONTRIBUTED_KINDS,
+        **{kind.kind: kind for kind in _quantised_kinds()},
+        FUSED_ATTENTION: FusedAttention(FUSED_ATTENTION),
+    }
 )
 
 

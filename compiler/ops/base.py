@@ -43,10 +43,13 @@ class OpClass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Work per element of the output: multiply-accumulates and vector operations (exact, hence fractions)."""
+    """Work per element of the output. `summing`: vector operations that the parts of a sum share, the others follow the
+    last one; `joining`: more for each part that the array does not add up itself."""
 
     macs: Fraction = Fraction(0)
     vector_ops: Fraction = Fraction(0)
+    summing: Fraction = Fraction(0)
+    joining: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

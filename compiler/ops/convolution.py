@@ -141,7 +141,8 @@ class Conv(Product):
             "group": _extent(needed[0], 1) // _extent(needed[1], 1),
         }
 
-    def sums(self, call: Call, data: Array, weight: Array) -> Values:
+    def sums(self, call: Call, given: Sequence[Array]) -> Values:
+        data, weight = given
         factors, met, is_last = summable(weight), call.met, True
         if met is None and data.size and _is_position_by_position(call, weight):
             return _by_position(summable(data), factors)
@@ -384,8 +385,9 @@ class ConvTranspose(Product):
         group = _extent(box, 1) // _extent(needed[1], 1)
         return {**call.attributes, "pads": (*begins, *pads[len(strides) :]), "group": group}
 
-    def sums(self, call: Call, data: Array, weight: Array) -> Values:
+    def sums(self, call: Call, given: Sequence[Array]) -> Values:
         """Scatters each input element to the outputs that it reaches; begins of a box may be negative."""
+        data, weight = given
         values, factors = summable(data), summable(weight)
         strides, dilations = call.integers("strides") or (), call.integers("dilations") or ()
         group, pads, rank = call.integer("group", 1), call.integers("pads") or (), data.ndim - 2

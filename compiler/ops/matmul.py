@@ -90,9 +90,10 @@ class MatMul(Product):
     def summed(self, call: Call) -> tuple[int, int]:
         return len(call.tensor(0).shape) - 1, max(0, len(call.tensor(1).shape) - 2)
 
-    def sums(self, call: Call, data: Array, weight: Array) -> Values:
+    def sums(self, call: Call, given: Sequence[Array]) -> Values:
         del call
-        return np.asarray(np.matmul(summable(data), summable(weight)))
+        data, weight = map(summable, given)
+        return np.asarray(np.matmul(data, weight))
 
     def finished(self, call: Call, sums: Values, others: Sequence[Array | None]) -> Array:
         del others
@@ -157,8 +158,8 @@ class Gemm(Product):
     def summed(self, call: Call) -> tuple[int, int]:
         return 0 if call.integer("transA", 0) else 1, 1 if call.integer("transB", 0) else 0
 
-    def sums(self, call: Call, data: Array, weight: Array) -> Values:
-        a, b = summable(data), summable(weight)
+    def sums(self, call: Call, given: Sequence[Array]) -> Values:
+        a, b = map(summable, given)
         return np.asarray(np.matmul(a.T if call.integer("transA", 0) else a, b.T if call.integer("transB", 0) else b))
 
     def finished(self, call: Call, sums: Values, others: Sequence[Array | None]) -> Array:

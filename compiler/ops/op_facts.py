@@ -23,11 +23,12 @@ FACTORS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """One input of an op: the tensor, its access by axis, and whether it is a constant."""
+    """One input of an op: the tensor, its access by axis, whether it is a weight, and whether an axis is summed."""
 
     tensor: str
     access: tuple[AxisMap, ...]
     constant: bool
+    is_summed: bool = False
 
     def is_positionwise(self, rank: int) -> bool:
         """True if each output position of `rank` axes needs only the same position of this operand."""
@@ -55,8 +56,16 @@ class OpFacts:
     dtype: str
     signature: tuple[object, ...]
     window: Window | None = None
-    # True for a product whose sums may be made in parts.
+    # As in `Work`; `sums_in_parts`: true for a product whose sums may be made in parts; `sum_bytes`: of one of these.
+    summing: Fraction = Fraction(0)
+    joining: Fraction = Fraction(0)
     sums_in_parts: bool = False
+    sum_bytes: int = 0
+
+    @property
+    def channels_apart(self) -> bool:
+        """True if a part of the channels takes that part of the work; else each repeats what all have in common."""
+        return not self.joining
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +169,14 @@ def _op_facts(graph: Graph, index: int) -> OpFacts:
     kind, call = definition(op), call_of(graph, op)
     output = graph.tensors[op.output]
     operands = []
-    gathered = kind.gathered(call)
+    gathered, streamed, summed = kind.gathered(call), streamed_inputs(kind, call), _summed(kind, call)
     for position, (name, access) in enumerate(zip(op.inputs, kind.access(call), strict=True)):
         if position in gathered and graph.tensors[name].elements > output.elements:
             exact = tuple(same(axis) for axis in range(len(output.shape)))
             operands.append(Operand(tensor=gathered_name(graph, op.output), access=exact, constant=False))
         elif name and access is not None:
-            operands.append(Operand(tensor=name, access=access, constant=graph.tensors[name].constant is not None))
+            is_constant = graph.tensors[name].constant is not None and position not in streamed
+            operands.append(Operand(tensor=name, access=access, constant=is_constant, is_summed=position in summed))
     read = [graph.tensors.get(o.tensor, output) for o in operands]
     types = tuple(
         (tensor.shape, tensor.dtype, tensor.stored_dtype, o.constant, o.access)
@@ -184,9 +194,12 @@ def _op_facts(graph: Graph, index: int) -> OpFacts:
 
 def call_facts(kind: OpKind, call: Call, constants: Sequence[bool]) -> OpFacts:
     """The facts of a call outside any graph: operands are named after its inputs, `constants` marks constants."""
+    summed = _summed(kind, call)
     operands = tuple(
-        Operand(tensor=tensor.name, access=access, constant=constant)
-        for tensor, access, constant in zip(call.inputs, kind.access(call), constants, strict=True)
+        Operand(tensor=tensor.name, access=access, constant=constant, is_summed=position in summed)
+        for position, (tensor, access, constant) in enumerate(
+            zip(call.inputs, kind.access(call), constants, strict=True)
+        )
         if tensor is not None and access is not None
     )
     return _facts(kind, call, operands, index=0, weight_bytes=0, signature=())
@@ -221,8 +234,22 @@ def _facts(
         dtype=kind.array_type(call) if call.inputs and call.inputs[0] is not None else output.dtype,
         signature=signature,
         window=kind.window(call),
+        summing=work.summing,
+        joining=work.joining,
         sums_in_parts=isinstance(kind, Product) and kind.summed(call) is not None,
+        sum_bytes=element_bytes(kind.accumulator(call)) if isinstance(kind, Product) else 0,
     )
+
+
+def streamed_inputs(kind: OpKind, call: Call) -> tuple[int, ...]:
+    """As `Product.streamed`, of any kind."""
+    return kind.streamed(call) if isinstance(kind, Product) else ()
+
+
+def _summed(kind: OpKind, call: Call) -> frozenset[int]:
+    """Positions of the inputs of which an axis is summed."""
+    axes = (kind.summed(call) if isinstance(kind, Product) else None) or ()
+    return frozenset(number for number, axis in enumerate(axes) if axis is not None)
 
 
 def _host_facts(op: Op, index: int) -> OpFacts:

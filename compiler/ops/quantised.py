@@ -284,7 +284,7 @@ class QuantisedProduct(Product):
             needed = (needed[0], whole_box(layout, weight), *needed[2:])
         return {**call.attributes, **self.inner.local_attributes(_product_call(call), box, needed)}
 
-    def summed(self, call: Call) -> tuple[int, int] | None:
+    def summed(self, call: Call) -> tuple[int | None, ...] | None:
         # parts of a sum read no more than the two factors, along an axis of both
         is_whole = call.has(DATA_ZERO) or call.has(WEIGHT_ZERO) or _layout(call)
         return None if is_whole else self.inner.summed(_product_call(call))
@@ -292,8 +292,8 @@ class QuantisedProduct(Product):
     def compute(self, call: Call, arrays: tuple[Array, ...]) -> Array:
         return self.finished(call, self._sums(call, arrays), by_input(call, arrays)[2:])
 
-    def sums(self, call: Call, data: Array, weight: Array) -> Values:
-        return self._sums(call, (data, weight))
+    def sums(self, call: Call, given: Sequence[Array]) -> Values:
+        return self._sums(call, tuple(given))
 
     def _sums(self, call: Call, arrays: tuple[Array, ...]) -> Values:
         """The exact sums of products, as float64."""
@@ -312,12 +312,12 @@ class QuantisedProduct(Product):
             factors -= known
         if call.met is None:
             origin: Any = data_zero if zero is None else zero.astype(np.float64).reshape(-1)
-            return self.inner.sums(inner, np.asarray(data, dtype=np.float64) - origin, factors)
-        sums = self.inner.sums(inner, data, factors)
+            return self.inner.sums(inner, (np.asarray(data, dtype=np.float64) - origin, factors))
+        sums = self.inner.sums(inner, (data, factors))
         if zero is not None:
             # what windows read has 0 for padding: the zero point counts as often as there are taps on data
             ones = np.ones(call.tensor(0).shape)
-            return sums - float(zero.reshape(-1)[0]) * self.inner.sums(replace(inner, met=None), ones, factors)
+            return sums - float(zero.reshape(-1)[0]) * self.inner.sums(replace(inner, met=None), (ones, factors))
         # here padding is the zero point too, so it counts as often as there are taps
         if not data_zero:
             return sums

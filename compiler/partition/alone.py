@@ -32,14 +32,19 @@ def replace_refused(
 
 def refused_alone(candidates: CandidateFactory, tensors: Mapping[str, Tensor], op: Op, graph: Graph) -> Refused | None:
     """Why an op over some of the tensors does not compile alone, as part of a graph; None if it does."""
-    reads = [name for name in op.inputs if name]
-    alone = Graph(
-        name=op.output,
-        ops=(op,),
-        tensors=MappingProxyType({name: tensors[name] for name in (*reads, op.output)}),
-        inputs=tuple(name for name in dict.fromkeys(reads) if tensors[name].constant is None),
-        outputs=(op.output,),
+    return candidates(graph_facts(only(graph, tensors, (op,)))).refusal((0,))
+
+
+def only(graph: Graph, tensors: Mapping[str, Tensor], ops: tuple[Op, ...]) -> Graph:
+    """The graph of some ops, in execution order, over some of the tensors; the last one makes its output."""
+    reads = dict.fromkeys(name for op in ops for name in op.inputs if name)
+    made = {op.output for op in ops}
+    return Graph(
+        name=ops[-1].output,
+        ops=ops,
+        tensors=MappingProxyType({name: tensors[name] for name in (*reads, *made)}),
+        inputs=tuple(name for name in reads if tensors[name].constant is None and name not in made),
+        outputs=(ops[-1].output,),
         opset=graph.opset,
         layout=graph.layout,
     )
-    return candidates(graph_facts(alone)).refusal((0,))

@@ -61,6 +61,9 @@ class Candidates(Protocol):
     def refusal(self, ops: tuple[int, ...]) -> Refused | None:
         """Why the ops do not compile as one segment; None if they do."""
 
+    def price(self, groups: Sequence[tuple[int, ...]]) -> float | None:
+        """What groups of ops cost one after another, in the objective's unit; None if one does not fit."""
+
     def farthest(self, parts: Sequence[tuple[int, ...]]) -> Sequence[int] | None:
         """For a chain of parts: where a segment that begins with part i ends at the latest by the limits.
 

@@ -342,11 +342,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.matrix.partial_sum_bytes
 
     @property
-    def waiting_sum_bytes(self) -> int:
-        """Bytes of a sum that waits in a memory for its next part: a float32 or an int32 at least."""
-        return max(DEFAULT_ACCUMULATOR_BYTES, self.partial_sum_bytes)
-
-    @property
     def dram_bytes_per_cycle(self) -> float:
         """The DRAM's total bandwidth in bytes per clock cycle."""
         return self.dram.bandwidth_bytes_per_s / self.clock_hz

@@ -125,11 +125,12 @@ def accesses_of(
     normal = normalise(hull.low, counts, strides, runs)
     bad = writes & (normal.repeats | normal.tangles)
     refuse_first(bad, commands, "writes a byte twice", "twice")
-    if normal.touched_bytes.sum() > limits.touched_bytes:
+    touched = float(normal.touched_bytes[kinds != Kind.LATE].sum())
+    if touched > limits.touched_bytes:
         raise ProgramError(
             "the commands touch too many bytes",
             violation="size",
-            actual=float(normal.touched_bytes.sum()),
+            actual=touched,
             limit=limits.touched_bytes,
         )
     return Accesses(

@@ -34,7 +34,8 @@ class TableGeometry:
     `starts` and `stops`: (slots, entries, MAX_AXES). `ranks`, `given`, `identity`: per slot its axes, whether the op
     has it, and whether its box is always the result's. `element_bytes`: (slots, entries), in memory: of the result
     that of partial sums where the entry makes some. `scale`: (entries,), by what strides of the result are multiplied
-    to be those of its partial sums. `partial`: (entries,), what makes or takes up partial sums.
+    to be those of its partial sums. `partial`, `is_part`: (entries,), what makes or takes up partial sums, and
+    which of these have a part of the summed axis. `summed`: by operand the axis of it that is summed.
     """
 
     unit: Unit
@@ -49,6 +50,8 @@ class TableGeometry:
     element_bytes: Ints
     scale: int
     partial: Flags
+    is_part: Flags
+    summed: tuple[int | None, ...]
     rank_list: tuple[int, ...]
 
 
@@ -134,6 +137,7 @@ def _geometry(unit: Unit, table: ParameterTable, number: int) -> TableGeometry:
     # what projects to nothing along one axis is needed nowhere
     stops[(stops <= starts).any(axis=2)] = 0
     partial = (entries["begins"] == 0) | (entries["ends"] == 0)
+    summed = (kind.summed(call) if isinstance(kind, Product) else None) or ()
     scale = _restrict_to_parts(unit, kind, call, entries, number, starts, stops, partial)
     return TableGeometry(
         unit=unit,
@@ -148,6 +152,8 @@ def _geometry(unit: Unit, table: ParameterTable, number: int) -> TableGeometry:
         element_bytes=sizes,
         scale=scale,
         partial=np.asarray(partial, dtype=np.bool_),
+        is_part=np.asarray(partial & (entries["sum_stop"] > entries["sum_start"]), dtype=np.bool_),
+        summed=(*summed, *(None,) * (len(unit.operands) - len(summed))),
         rank_list=tuple(ranks.tolist()),
     )
 
@@ -168,9 +174,9 @@ def _restrict_to_parts(
     if not has_part.any() and not partial.any():
         return 1
     axes = kind.summed(call) if isinstance(kind, Product) else None
-    if axes is None:
+    if axes is None or not isinstance(kind, Product):
         raise ProgramError(f"table {number} sums part by part, which {unit.kind} does not", violation="entry")
-    extent = call.tensor(0).shape[axes[0]]
+    extent = kind.summed_extent(call)
     bad = has_part & ((begin < 0) | (end > extent) | (begin >= end))
     # what is neither continued nor to be continued is the whole sum
     bad |= has_part & ~partial & ((begin > 0) | (end < extent))
@@ -184,12 +190,21 @@ def _restrict_to_parts(
         )
     cut = partial & has_part
     for slot, axis in enumerate(axes, start=1):
+        if axis is None:
+            continue
         is_needed = stops[slot, :, axis] > starts[slot, :, axis]
         starts[slot, :, axis] = np.where(cut & is_needed, begin, starts[slot, :, axis])
         stops[slot, :, axis] = np.where(cut & is_needed, end, stops[slot, :, axis])
     # what is added once is added when the sum ends
-    stops[3:, partial & (entries["ends"] == 0)] = 0
+    stops[1 + kind.factors(call) :, partial & (entries["ends"] == 0)] = 0
     accumulator = unit.accumulator_dtype or unit.output.dtype
+    if accumulator != kind.accumulator(call):
+        raise ProgramError(
+            f"table {number} sums in another type than {unit.kind} does",
+            violation="unit",
+            actual=accumulator,
+            limit=kind.accumulator(call),
+        )
     scale, rest = divmod(element_bytes(accumulator), element_bytes(unit.output.dtype))
     if rest or not scale:
         raise ProgramError(

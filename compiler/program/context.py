@@ -15,12 +15,12 @@ from compiler.ir.graph import MAX_AXES, Graph
 from compiler.ir.layout import strides_of
 from compiler.ops import call_of, definition
 from compiler.ops.contraction import Product
-from compiler.ops.op_facts import GraphFacts, gathered_name
+from compiler.ops.op_facts import GraphFacts, gathered_name, streamed_inputs
 from compiler.ops.slab import lengths
 from compiler.program.decode import Decoders
 from compiler.program.emitter import Box, Emitter, Held, Machine
 from compiler.program.encoding.records import with_identifier
-from compiler.program.program import ENTRY, Addresses, OperandType, ParameterTable, Region, Role, Unit
+from compiler.program.program import ENTRY, Addresses, OperandType, ParameterTable, Region, Role, Rows, Unit
 from compiler.program.slots import Slot
 from compiler.units import element_bytes
 
@@ -218,7 +218,7 @@ class Context:
         if found is None:
             node, graph = self.graph.ops[op], self.graph
             kind, call = definition(node), call_of(graph, node)
-            gathered = kind.gathered(call)
+            gathered, streamed = kind.gathered(call), streamed_inputs(kind, call)
             output = graph.tensors[node.output]
             entries = []
             for number, (name, access) in enumerate(zip(node.inputs, kind.access(call), strict=True)):
@@ -231,7 +231,7 @@ class Context:
                             number,
                             name,
                             access or (),
-                            graph.tensors[name].constant is not None,
+                            graph.tensors[name].constant is not None and number not in streamed,
                             gathered_name(graph, node.output) if table else None,
                             _is_same(access, len(output.shape)),
                         )
@@ -268,14 +268,21 @@ class Context:
             found.entries.append((starts, (*lengths(box), *rest), *sums, int(begins), int(ends)))
         return number
 
-    def finished(self) -> tuple[tuple[ParameterTable, ...], tuple[Unit, ...]]:
-        """All tables, and the units that they call; ops of equal signature share one."""
+    def finished(self, calls: Rows) -> tuple[tuple[ParameterTable, ...], tuple[Unit, ...], Rows]:
+        """All tables, the units that they call, and the calls; ops of equal signature share a unit.
+
+        Entries that no call names are left out: the others come in the order of the calls.
+        """
         number_of: dict[tuple[object, ...], int] = {}
         units: list[Unit] = []
-        tables = []
-        for table in self.tables:
+        tables, numbered = [], calls.copy()
+        for its, table in enumerate(self.tables):
             op = self.graph.ops[table.op]
-            entries = np.array(table.entries, dtype=ENTRY)
+            mine = np.flatnonzero(calls["table"] == its)
+            called, first, places = np.unique(calls["entry"][mine], return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            numbered["entry"][mine] = np.argsort(order)[places]
+            entries = np.array([table.entries[number] for number in called[order].tolist()], dtype=ENTRY)
             unit = self._unit(table.op, tuple(int(e) for e in entries["lengths"].max(axis=0)[: table.rank]))
             key = (unit.kind, unit.attributes, unit.operands, unit.output, unit.gathers, len(unit.extents))
             number = number_of.setdefault(key, len(units))
@@ -290,18 +297,21 @@ class Context:
                     entries=entries,
                 )
             )
-        return tuple(tables), tuple(with_identifier(unit) for unit in units)
+        return tuple(tables), tuple(with_identifier(unit) for unit in units), numbered
 
     def _unit(self, number: int, extents: tuple[int, ...]) -> Unit:
         op = self.graph.ops[number]
-        output = self._operand_type(op.output)
+        output, weights = self._operand_type(op.output), {o.number for o in self.operands(number) if o.constant}
         gathers = next((o.number for o in self.operands(number) if o.gathered is not None), -1)
         return Unit(
             identifier="",
             kind=op.kind,
             attributes=op.attributes,
             opset=self.graph.opset,
-            operands=tuple(self._operand_type(name) if name else None for name in op.inputs),
+            operands=tuple(
+                self._operand_type(name, is_weight=position in weights) if name else None
+                for position, name in enumerate(op.inputs)
+            ),
             output=output,
             extents=extents,
             gathers=gathers,
@@ -314,14 +324,14 @@ class Context:
         kind = definition(op)
         return kind.accumulator(call_of(self.graph, op)) if isinstance(kind, Product) else ""
 
-    def _operand_type(self, name: str) -> OperandType:
+    def _operand_type(self, name: str, *, is_weight: bool = False) -> OperandType:
         """A tensor as a unit sees it."""
         tensor = self.graph.tensors[name]
         return OperandType(
             dtype=tensor.dtype,
             stored_dtype=tensor.stored_dtype,
             axes=tensor.axes,
-            constant=tensor.constant is not None,
+            constant=is_weight,
             decode=None if self._decoders is None else self._decoders.of(name),
         )
 

@@ -31,7 +31,7 @@ from compiler.program.program import (
     Unit,
 )
 from compiler.program.strided import FAR, Flags
-from compiler.units import DTYPE_NAMES, element_bytes
+from compiler.units import DTYPE_NAMES, SUM_TYPE_NAMES, element_bytes
 
 _MOST_PLACES: Final = 1 << 14
 _MOST_AXIS: Final = 1 << 40
@@ -224,7 +224,7 @@ def _check_unit(number: int, unit: Unit) -> None:
         types = (operand.dtype, operand.stored_dtype)
         if not set(types) <= set(DTYPE_NAMES) or len(operand.axes) > MAX_AXES:
             raise ProgramError(f"unit {number} has an unknown operand type", violation="unit", actual=str(types))
-    if unit.accumulator_dtype and unit.accumulator_dtype not in DTYPE_NAMES:
+    if unit.accumulator_dtype and unit.accumulator_dtype not in SUM_TYPE_NAMES:
         raise ProgramError(
             f"unit {number} sums in an unknown element type", violation="unit", actual=unit.accumulator_dtype
         )

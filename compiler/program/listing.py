@@ -26,6 +26,7 @@ from compiler.program.loops.loops import (
     BINDING_FIELDS,
     COUNTER_NAMES,
     ENTRY_START,
+    ENTRY_SUM,
     SOURCE_ADDRESS,
     TARGET_ADDRESS,
     Loops,
@@ -310,7 +311,7 @@ def _moves(program: Program, command: Any, changes: Mapping[int, list[str]]) -> 
     fields = {SOURCE_ADDRESS: "source", TARGET_ADDRESS: "target"}
     if command["call"] >= 0:
         axes = len(program.tables[program.calls[command["call"]]["table"]].shape)
-        fields = {ENTRY_START + axis: f"box axis {axis}" for axis in range(axes)}
+        fields = {ENTRY_START + axis: f"box axis {axis}" for axis in range(axes)} | {ENTRY_SUM: "sums"}
     return "".join(f"; {name} {', '.join(changes[field])}" for field, name in fields.items() if field in changes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +13,7 @@ from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.iteration import At
 from compiler.program.known import Known
 from compiler.program.located import Located
-from compiler.program.peers import deliver_each, send
+from compiler.program.peers import deliver_each, send_to_runs
 from compiler.program.program import Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
@@ -50,26 +51,50 @@ class ChannelParts:
         index = self._located.rounds[at[0]][0][1]
         workers = [(unit, self._held.tile(op.output, unit, index)) for unit in range(self._located.units)]
         receivers = self._operands.receivers(step, op.output, self._located.tiles, index, workers, self.of_unit)
+        runs = list[_Run]()
+        for other, target, wanted in receivers:
+            last = runs[-1] if runs else None
+            if last is None or not last.goes_on_with(target, wanted):
+                last = _Run(wanted)
+                runs.append(last)
+            last.places[other] = len(last.held)
+            last.held.append(target)
         # of many units most make channels that a receiver does not need
-        channels = np.array([channels_of(op, wanted) for _, _, wanted in receivers]).reshape(-1, 2)
+        channels = np.array([channels_of(op, run.wanted) for run in runs]).reshape(-1, 2)
+        element = self._located.element(op.output)
         for unit, _ in self._located.rounds[at[0]]:
             held = self._held.tile(op.output, unit, index)
             mine = self.of_unit(op, unit, held.box) if held is not None else None
             if held is None or mine is None or is_empty(mine):
                 continue
             low, high = channels_of(op, mine)
-            parts: dict[Box, Box | None] = {}
-            found = []
+            found = list[tuple[Sequence[Held], Box]]()
             for number in np.flatnonzero((channels[:, 0] < high) & (channels[:, 1] > low)).tolist():
-                other, target, wanted = receivers[number]
-                if wanted not in parts:
-                    parts[wanted] = overlap(mine, wanted)
-                part = parts[wanted]
-                if other != unit and part is not None:
-                    found.append((target, part))
-            send(
-                self._located.emitter, held, found, self._located.queue(engine, unit), self._located.element(op.output)
-            )
+                run = runs[number]
+                part = overlap(mine, run.wanted)
+                if part is not None:
+                    found += [(others, part) for others in run.without(unit)]
+            send_to_runs(self._located.emitter, held, found, self._located.queue(engine, unit), element)
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """Units with neighbouring memories that need the same box of a result, which lies at the same address in all."""
+
+    wanted: Box
+    held: list[Held] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+
+    def goes_on_with(self, held: Held, wanted: Box) -> bool:
+        """True if a memory is the next one of the run."""
+        last = self.held[-1]
+        return wanted == self.wanted and held.slot.place == last.slot.place + 1 and held[1:4] == last[1:4]
+
+    def without(self, unit: int) -> list[list[Held]]:
+        """The run as what stands before and after a unit."""
+        place = self.places.get(unit)
+        cuts = [self.held] if place is None else [self.held[:place], self.held[place + 1 :]]
+        return [its for its in cuts if its]
 
 
 class SumParts:

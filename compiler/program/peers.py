@@ -37,15 +37,29 @@ def send(
     is_ahead: bool = False,
 ) -> None:
     """From one memory to others: neighbours that need the same box at the same address get it at once."""
+    send_to_runs(emitter, source, [([held], box) for held, box in targets], queue, element_bytes, is_ahead=is_ahead)
+
+
+def send_to_runs(
+    emitter: Emitter,
+    source: Held,
+    targets: Sequence[tuple[Sequence[Held], Box]],
+    queue: int,
+    element_bytes: int,
+    *,
+    is_ahead: bool = False,
+) -> None:
+    """The same; each target is a run of neighbours in which the box lies at the same address."""
     number = 0
     while number < len(targets):
-        first, box = targets[number]
-        also: list[Slot] = []
+        run, box = targets[number]
+        first, also = run[0], [held.slot for held in run[1:]]
         while number + 1 < len(targets):
-            held, other = targets[number + 1]
+            others, other = targets[number + 1]
+            held = others[0]
             if held.slot.place != first.slot.place + len(also) + 1 or other != box or not is_alike(held, first, box):
                 break
-            also.append(held.slot)
+            also += [held.slot for held in others]
             number += 1
         opcode = Opcode.BROADCAST if also else Opcode.EXCHANGE
         emitter.copy(opcode, queue, source, first, box, element_bytes, also, is_ahead=is_ahead)

@@ -105,7 +105,7 @@ def lower_tables(
         if not _is_view(context, calls.routine):
             before = _RoutineLowering(routes, calls, buffers, first, before).run()
     commands, streams, offsets, waits, rows, bindings = context.emitter.arrays()
-    tables, units = context.finished()
+    tables, units, rows = context.finished(rows)
     program = Program(
         name=name,
         places=context.machine.places,

@@ -182,18 +182,19 @@ class CallRunner:
         """Adds one part of a sum to the partial sum at the result's address, and stores or finishes it."""
         unit, kind = geometry.unit, geometry.kind
         assert isinstance(kind, Product)
-        accumulator = numpy_dtype(unit.accumulator_dtype or unit.output.dtype)
+        name = unit.accumulator_dtype or unit.output.dtype
+        accumulator = numpy_dtype(name)
         sums = kind.compute_box(call, box, tuple(slabs), partial=True)
-        sums = _checked(sums.astype(accumulator, copy=False), box, accumulator.name)
+        sums = _checked(sums.astype(accumulator, copy=False), box, name)
         if not begins:
             before = np.zeros(lengths(box), dtype=accumulator)
             for piece in results:
                 before[_inside(piece.box, box)] = self._view(piece, accumulator)
-            sums = before + sums
+            sums = kind.joined(before, sums).astype(accumulator, copy=False)
         if not ends:
-            self._write(results, box, sums, accumulator.name, final=False)
+            self._write(results, box, sums, name, final=False)
             return
-        found = kind.finish(call, box, sums, slabs[2:])
+        found = kind.finish(call, box, sums, slabs[kind.factors(call) :])
         values = settled(box, _checked(found, box, unit.output.dtype))
         self._write(results, box, values, unit.output.dtype, final=True)
 

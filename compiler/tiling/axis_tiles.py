@@ -83,6 +83,7 @@ class Share:
     """
 
     __slots__ = (
+        "_making",
         "_tiles",
         "_union",
         "kept",
@@ -113,6 +114,7 @@ class Share:
             self.kept = sums_of(waiting)[1]
         self._tiles = tiles
         self._union: int | None = None
+        self._making: int | None = None
 
     @property
     def union(self) -> int:
@@ -123,6 +125,13 @@ class Share:
             else:
                 self._union = int(np.add.reduceat(self.made, np.flatnonzero(self._tiles.begins)).max())
         return self._union
+
+    @property
+    def making(self) -> int:
+        """Tiles that make anything."""
+        if self._making is None:
+            self._making = int(np.count_nonzero(self.made))
+        return self._making
 
     @property
     def needed_in_block(self) -> int:

@@ -13,8 +13,9 @@ from compiler.lazy import lazy
 from compiler.profile.schema import Profile
 from compiler.tiling.configurations import core_share, unit_share
 from compiler.tiling.figures import Figures
+from compiler.tiling.ranges import Reals
 from compiler.tiling.rows import RowFigures, StagePart, StageRows, gathered, rows_of
-from compiler.tiling.sizes import Reals, SizeTable, Stage, stages
+from compiler.tiling.sizes import SizeTable, Stage, stages
 from compiler.tiling.split import Path, Split
 from compiler.tiling.tile import Configuration, Order, Spread
 from compiler.tiling.tiled import TiledGroup
@@ -136,7 +137,7 @@ class CandidateTable:
             split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
             caps, sliced = tuple(sorted(self.caps(choice).items())), choice.channel_slices > 1
             shares = (unit_share(choice), core_share(choice), choice.channel_slices)
-            self.table.candidates.projections.held += 1
+            self.table.candidates.projections.held.elements += 1
             # the configuration stands beside the result: an id names it only while it lives
             of_stages = (caps, channel_size(self.table, choice), sliced, split)
             found = known[key] = choice, (of_stages, (*shares, choice.order, split, len(choice.halo)))

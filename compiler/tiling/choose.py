@@ -120,8 +120,11 @@ def _summed_in_parts(
     found = _Search(table, profile, choices, bound, wishes.split, KnownFigures()).found()
     fewest: dict[object, _Found] = {}
     for entry in _without_twins([], found):
-        alike = replace(entry.plan.configuration, input_slices=1)
-        fewest.setdefault((alike, tuple(entry.plan.tile.items())), entry)
+        plan = entry.plan
+        key = (replace(plan.configuration, input_slices=1), tuple(plan.tile.items()))
+        # a tile that fits the SRAM in few parts may have to come in more of them to fit a core
+        if key not in fewest and isinstance(completed(table, profile, plan.configuration, plan.tile), TiledGroup):
+            fewest[key] = entry
     return list(fewest.values())
 
 
@@ -478,8 +481,9 @@ def completed(
         capacity -= sum(w.core_bytes - w.table_bytes for w in group.weights)
         capacity -= sum(most_table_bytes(table.geometry, profile, configuration))
     lanes, room = spatial_lanes(table.geometry.ops, profile), capacity
+    shares = tuple(float(group.split_share(name)) for name in table.names) if group.input_parts > 1 else ()
     for _ in range(_CORE_TILES):
-        core = core_tile_for(table, configuration, tile, room, lanes)
+        core = core_tile_for(table, configuration, tile, room, lanes, shares)
         if isinstance(core, int):
             return Check(rule=CORE_RULE if room == capacity else KEPT_RULE, holds=False, actual=core, limit=room)
         group = TiledGroup(table.geometry, profile, configuration, tile, core)

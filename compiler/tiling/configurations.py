@@ -171,7 +171,7 @@ def _unit_spreads(geometry: GroupGeometry, table: SizeTable, units: int, profile
         if table.band_axis is not None:
             spreads.append((units, Spread.BANDS))
         has_weights = any(op.weight_bytes for op in geometry.ops)
-        if "C" in table.grids and table.grids["C"].extent > 1:
+        if "C" in table.grids and table.grids["C"].extent > 1 and _channels_apart(geometry):
             # intermediates whose channels are needed whole have to get from unit to unit
             gathers = len(geometry.ops) > 1 and not table.channels_are_free
             if table.channels_are_free or (has_weights and (not gathers or units_are_connected(profile))):
@@ -183,12 +183,16 @@ def _unit_spreads(geometry: GroupGeometry, table: SizeTable, units: int, profile
     return spreads
 
 
+def _channels_apart(geometry: GroupGeometry) -> bool:
+    """True if no op does again for each part of its channels what all have in common."""
+    return all(op.channels_apart for op in geometry.ops)
+
+
 def _core_spreads(table: SizeTable, cores: int) -> list[Spread]:
     if cores == 1:
         return [Spread.SINGLE]
-    if table.band_axis is None:
-        return [Spread.CHANNELS]
-    return [Spread.BANDS, Spread.CHANNELS]
+    by_channels = [Spread.CHANNELS] if _channels_apart(table.geometry) else []
+    return by_channels if table.band_axis is None else [Spread.BANDS, *by_channels]
 
 
 def _slices(table: SizeTable, base: Configuration) -> Iterator[Configuration]:

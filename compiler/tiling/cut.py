@@ -137,4 +137,6 @@ class GroupCut:
         product = self.geometry.product
         if self.input_parts == 1 or product is None:
             return frozenset()
-        return frozenset(o.tensor for o in product.operands if not o.constant and o.tensor in self.geometry.inputs)
+        return frozenset(
+            o.tensor for o in product.operands if o.is_summed and not o.constant and o.tensor in self.geometry.inputs
+        )

@@ -16,6 +16,7 @@ from compiler.cost.rates import (
     dram_startup_cycles,
     dram_transfer_cycles,
     reads_are_shared,
+    waiting_sum_bytes,
 )
 from compiler.ir.box import Ints
 from compiler.lazy import lazy
@@ -85,6 +86,8 @@ class TilePlan:
 
     def streamed_bytes(self) -> int:
         """Bytes of weights that find no room in the cores."""
+        if self.weights.held_bytes <= int(self.weight_room):
+            return 0
         steps = self.weights.steps
         homes = weight_homes(steps, [None] * len(steps), int(self.weight_room), 0)
         return sum(w.size_bytes for w, home in zip(steps, homes, strict=True) if home is WeightHome.DRAM)
@@ -338,7 +341,7 @@ class _Plans:
                 self.geometry.facts.tensor_bytes(product.output)
                 // self.geometry.facts.tensors[product.output].element_bytes
             )
-            reduced = np.where(self.sums, sums * self.profile.waiting_sum_bytes * (self.of_chip - 1), 0)
+            reduced = np.where(self.sums, sums * waiting_sum_bytes(product, self.profile) * (self.of_chip - 1), 0)
         halos, between = self._halos, np.where(self.channels, gathered, 0)
         count = self.repeats * np.maximum(1, results)
         share = self.unit_share / np.where(self.channels, self.of_chip, 1)

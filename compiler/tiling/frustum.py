@@ -14,7 +14,8 @@ from compiler.lazy import lazy
 from compiler.ops.op_facts import Operand, OpFacts
 from compiler.tiling.axis_tiles import AxisTiles, Share
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.projection import AxisRange, Box, TensorBoxes, Volume
+from compiler.tiling.projection import Box, TensorBoxes, Volume
+from compiler.tiling.ranges import AxisRange
 
 
 class Frustums:

@@ -339,7 +339,7 @@ class GroupGeometry:
 
     def channels_follow_in(self, boxes: Mapping[str, Box]) -> bool:
         """True if in these boxes every op's channels are those of the group's output, one to one, and follow alone."""
-        if "C" not in self.output.axes:
+        if "C" not in self.output.axes or not all(op.channels_apart for op in self.ops):
             return False
         channel = self.output.axes.index("C")
         extent, (_, starts, stops) = self.output.shape[channel], boxes[self.primary][channel]
@@ -421,12 +421,15 @@ class GroupGeometry:
     def product(self) -> OpFacts | None:
         """The group's only product, if it can be summed in parts.
 
-        It is the first op, and what it reads no other op does; all after it goes position by position.
+        It is the first op; what it reads no other op does, nor it twice; all after it goes position by position.
         """
         first = self.ops[0]
         if first.matrix is None or not first.sums_in_parts or first.matrix.in_channels == 1:
             return None
-        read = {operand.tensor for operand in first.operands if not operand.constant}
+        names = [operand.tensor for operand in first.operands if not operand.constant]
+        read = set(names)
+        if len(read) < len(names):
+            return None
         for op in self.ops[1:]:
             if op.matrix is not None or any(operand.tensor in read for operand in op.operands):
                 return None

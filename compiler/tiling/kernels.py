@@ -46,6 +46,45 @@ def sums_of(values: Any) -> Any:
     return total, most
 
 
+@compiled("float64(Array(int64, 2, 'C', readonly=True), int64[:, ::1], int64[:, ::1])")
+def largest_part(owner: Any, rows: Any, columns: Any) -> Any:
+    """The most that any core makes, as a part of all.
+
+    `rows` by row and core of a unit, `columns` by column; `owner`: by row and column the unit whose tile it is.
+    """
+    units = 0
+    for one in owner.flat:
+        units = max(units, one + 1)
+    made, total = np.zeros((units, rows.shape[1])), 0.0
+    for row in range(owner.shape[0]):
+        for column in range(owner.shape[1]):
+            for core in range(rows.shape[1]):
+                part = float(columns[column, 0]) * float(rows[row, core])
+                made[owner[row, column], core] += part
+                total += part
+    return made.max() / total if total > 0 else 1.0
+
+
+@compiled("int64(int64[::1], int64[::1])", allocates=False)
+def longest_of(starts: Any, stops: Any) -> Any:
+    """The length of the longest range; 0 if all are empty."""
+    longest = 0
+    for at in range(len(starts)):
+        longest = max(longest, stops[at] - starts[at])
+    return longest
+
+
+@compiled("Tuple((int64, int64[::1]))(int64[::1], int64[::1], int64, int64)")
+def steps_of(starts: Any, stops: Any, cut: Any, lane: Any) -> Any:
+    """Steps over ranges that are each cut into parts, those of one part, by so many lanes: their sum, and each."""
+    found, total = np.empty(len(starts), dtype=np.int64), 0
+    for at in range(len(starts)):
+        length = max(0, stops[at] - starts[at])
+        found[at] = ((length + cut - 1) // cut + lane - 1) // lane
+        total += found[at]
+    return total, found
+
+
 @compiled("Tuple((float64[:, ::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1], boolean)")
 def figures_of_sizes(offsets: Any, needed: Any, made: Any, waiting: Any, keeps: Any) -> Any:
     """Per candidate size the most that a tile makes, needs and keeps, [figure, candidate]; and what all make together.

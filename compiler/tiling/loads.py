@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from compiler.cost.rates import reads_are_shared
 from compiler.tiling.tile import OpWeights, WeightHome, WeightLoads
@@ -15,21 +15,29 @@ def op_weights(group: TiledGroup) -> tuple[OpWeights, ...]:
     for step, (op, weights, home) in enumerate(zip(group.geometry.ops, group.weights, group.homes, strict=True)):
         if not weights.size_bytes:
             continue
-        if group.profile.is_stationary:
-            kind, loads = WeightLoads.STATIONARY, 0
-        else:
-            kind, loads = _loads(group, step, home)
-            loads *= group.weight_copies
-            if loads > 1 and kind is WeightLoads.ONCE_THROUGH:
-                kind = WeightLoads.STREAMED
+        kind, loads = _loads_of_all(group, step, home)
+        if loads > 1 and kind is WeightLoads.ONCE_THROUGH:
+            kind = WeightLoads.STREAMED
         size, slices = weights.size_bytes, weights.slices
         result.append(OpWeights(op=op.index, size_bytes=size, kind=kind, loads=loads, home=home, slices=slices))
     return tuple(result)
 
 
-def weight_reads(group: TiledGroup) -> Mapping[int, int]:
-    """Bytes of weights that each op reads from DRAM, by its index."""
-    return {entry.op: entry.size_bytes * entry.loads for entry in op_weights(group)}
+def weight_reads(group: TiledGroup) -> Sequence[int]:
+    """Bytes of weights that each op reads from DRAM, in order."""
+    pairs = zip(group.weights, group.homes, strict=True)
+    return [
+        weights.size_bytes * _loads_of_all(group, step, home)[1] if weights.size_bytes else 0
+        for step, (weights, home) in enumerate(pairs)
+    ]
+
+
+def _loads_of_all(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads, int]:
+    """How an op's weights are read from DRAM, and how often by all units together."""
+    if group.profile.is_stationary:
+        return WeightLoads.STATIONARY, 0
+    kind, loads = _loads(group, step, home)
+    return kind, loads * group.weight_copies
 
 
 def table_reads(group: TiledGroup) -> Mapping[int, int]:

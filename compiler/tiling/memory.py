@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from compiler.address.table import ENTRY_BYTES
+from compiler.cost.rates import waiting_sum_bytes
 from compiler.memory.allocate import Allocation, Buffer, allocate
 from compiler.tiling.figures import Check
 from compiler.tiling.tile import LevelUse, WeightHome
@@ -32,8 +33,9 @@ WAITING: Final = "kept for later core tiles"
 
 def alignment_bytes(group: TiledGroup) -> int:
     """What every address of a group is a multiple of: bytes of its largest element, activations, weights, tables."""
+    product = group.geometry.product
     return max(
-        group.profile.waiting_sum_bytes if group.input_parts > 1 else 1,
+        waiting_sum_bytes(product, group.profile) if product is not None and group.input_parts > 1 else 1,
         ENTRY_BYTES if any(w.table_bytes for w in group.weights) else 1,
         group.geometry.largest_element_bytes,
     )
@@ -199,7 +201,8 @@ def _through_stages(group: TiledGroup, buffers: list[Buffer]) -> list[Buffer]:
         if spans and (buffer.name not in inside or buffer.shares is not None or buffer.name in taken):
             begin = spans[begin][0] if buffer.shares is None else begin
             end = spans[end - 1][1] if buffer.name not in taken else end
-        found.append(replace(buffer, begin=begin, end=end))
+        is_same = (begin, end) == (buffer.begin, buffer.end)
+        found.append(buffer if is_same else replace(buffer, begin=begin, end=end))
     return found
 
 

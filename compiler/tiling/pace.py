@@ -24,39 +24,51 @@ def turns(group: TiledGroup) -> int:
     return group.walk.rounds * group.slices * inner
 
 
-def unevenness(group: TiledGroup, op: OpFacts) -> float:
-    """How much more of an op the busiest core does than of the group's output, both as parts of all.
+class Unevenness:
+    """How much more of an op the busiest core does than of a group's output, both as parts of all.
 
     Where tiles keep or pass on halos the first one makes more of what lies far before the output, the last one less.
     """
-    by_units = group.configuration.spread is Spread.BANDS and group.walk.units > 1
-    if not by_units and not _cores_have_bands(group):
-        return 1.0
-    return _busiest(group, op.output) / _busiest(group, group.geometry.primary)
+
+    def __init__(self, group: TiledGroup) -> None:
+        by_units = group.configuration.spread is Spread.BANDS and group.walk.units > 1
+        self._by_cores = _cores_have_bands(group)
+        self._group, self._is_shared = group, by_units or self._by_cores
+        self._frustums = group.core_frustums if self._by_cores else group.frustums
+        self._cores = group.configuration.cores if self._by_cores else 1
+        walk = group.walk
+        cut = (walk.rows, walk.columns, group.configuration.placement, *walk.grid, walk.dealt_to)
+        self._key = ("busiest", *cut, self._cores)
+        self._of_output = self._busiest(group.geometry.primary) if self._is_shared else 1.0
+
+    def of(self, op: OpFacts) -> float:
+        """Of one op of the group."""
+        return self._busiest(op.output) / self._of_output if self._is_shared else 1.0
+
+    def _busiest(self, name: str) -> float:
+        """The largest part of a tensor that one core makes; of one unit, where cores do not share out its rows."""
+        known = self._frustums.of_tensor[name].known
+        found = known.get(self._key)
+        if not isinstance(found, float):
+            found = known[self._key] = self._largest_part(name)
+        return found
+
+    def _largest_part(self, name: str) -> float:
+        # imported where it is used alone: it brings a compiler with it
+        from compiler.tiling.kernels import largest_part
+
+        walk, (_, shares) = self._group.walk, self._frustums.factors(name)
+        cut: Mapping[str, AxisTiles] = self._group.core_walk.axes if self._by_cores else {}
+        rows, columns = (
+            _made_by_tile(shares.get(axis or ""), cut.get(axis or ""), count, its)
+            for axis, count, its in zip((walk.rows, walk.columns), walk.grid, (self._cores, 1), strict=True)
+        )
+        return float(largest_part(walk.assignment.owner, rows, columns))
 
 
 def _cores_have_bands(group: TiledGroup) -> bool:
     """True if the cores of a unit each have rows of its tiles, and take these through all ops."""
     return group.is_nested and group.configuration.core_spread is Spread.BANDS and group.configuration.cores > 1
-
-
-def _busiest(group: TiledGroup, name: str) -> float:
-    """The largest part of a tensor that one core makes; of one unit, where cores do not share out its rows."""
-    walk, by_cores = group.walk, _cores_have_bands(group)
-    frustums = group.core_frustums if by_cores else group.frustums
-    known = frustums.of_tensor[name].known
-    cores = group.configuration.cores if by_cores else 1
-    key = ("busiest", walk.rows, walk.columns, group.configuration.placement, *walk.grid, walk.dealt_to, cores)
-    found = known.get(key)
-    if not isinstance(found, float):
-        _, shares = frustums.factors(name)
-        cut: Mapping[str, AxisTiles] = group.core_walk.axes if by_cores else {}
-        rows, columns = (
-            _made_by_tile(shares.get(axis or ""), cut.get(axis or ""), count, its)
-            for axis, count, its in zip((walk.rows, walk.columns), walk.grid, (cores, 1), strict=True)
-        )
-        found = known[key] = _largest_part(walk.assignment.owner, rows, columns[:, 0])
-    return found
 
 
 def _made_by_tile(share: Share | None, core_tiles: AxisTiles | None, count: int, cores: int) -> Ints:
@@ -70,15 +82,6 @@ def _made_by_tile(share: Share | None, core_tiles: AxisTiles | None, count: int,
     number = np.arange(len(share.made)) - np.repeat(blocks, pieces)
     np.add.at(found, (np.repeat(np.arange(count), pieces), number // ceil_div(int(pieces.max()), cores)), share.made)
     return found
-
-
-def _largest_part(owner: Ints, rows: Ints, columns: Ints) -> float:
-    """The most that any core makes, as a part of all; `rows` by row and core, `owner` by row and column."""
-    wide = np.zeros((int(owner.max()) + 1, len(rows)))
-    np.add.at(wide, (owner, np.arange(len(rows))[:, None]), columns)
-    made = wide @ rows
-    total = float(made.sum())
-    return float(made.max()) / total if total else 1.0
 
 
 def in_turn(group: TiledGroup) -> float:

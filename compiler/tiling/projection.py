@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import prod
+from operator import is_
 from typing import Final
 
 import numpy as np
@@ -16,22 +17,21 @@ import numpy as np
 from compiler.ir.box import AxisMap, Ints, hull
 from compiler.lazy import lazy
 from compiler.ops.op_facts import TensorFacts
-from compiler.tiling.axis_tiles import NONE, AxisTiles, Share, fresh_ranges, unfollowed
+from compiler.tiling.axis_tiles import AxisTiles, Share
+from compiler.tiling.ranges import TILES_KEPT, AxisRange, AxisRanges, Held
 from compiler.tiling.tile import HaloMode
 from compiler.units import ceil_div
 
-# One axis of a box: the grid it follows (None: the same range for every tile) and its ranges.
-AxisRange = tuple[str | None, Ints, Ints]
 Box = tuple[AxisRange, ...]
 Access = tuple[AxisMap, ...]
 # A way of reading: which access, and the shape of what is read.
 Reading = tuple[int, tuple[int, ...]]
+# By two ranges the smallest that contains both; they stand beside it, for an id names a range only while it lives.
+Hulls = dict[tuple[int, int], tuple[AxisRange, AxisRange, AxisRange]]
 
 # Array elements and boxes that are kept; beyond it all is forgotten between groups.
 _HELD_MAX: Final = 1 << 24
 _BOX: Final = 64
-# Boxes under more tiles are not kept for others: one op may read a thousand tensors under ten thousand tiles.
-_TILES_KEPT: Final = 1 << 13
 
 
 class Volume:
@@ -125,13 +125,17 @@ class TensorBoxes:
         """The boxes that are read to make these."""
         found = self.needed.get(reading)
         if found is None:
-            reached, (_, shape) = self.projection.reached, reading
-            boxes = tuple(
-                reached(axis_map, None if axis_map.axis is None else self.ranges[axis_map.axis], extent)
-                for axis_map, extent in zip(access, shape, strict=True)
-            )
-            found = self.projection.boxes(boxes)
-            if self.projection.is_kept:
+            projection, own, boxes = self.projection, self.ranges, []
+            for axis_map, extent in zip(access, reading[1], strict=True):
+                if axis_map.axis is None:
+                    boxes.append(projection.whole(extent))
+                elif axis_map.is_identity:
+                    boxes.append(own[axis_map.axis])
+                else:
+                    entry = own[axis_map.axis]
+                    boxes.append(projection.axes[entry[0]].reached(axis_map, entry, extent))
+            found = projection.boxes(tuple(boxes))
+            if projection.is_kept:
                 self.needed[reading] = found
         return found
 
@@ -148,19 +152,22 @@ class TensorBoxes:
     @lazy
     def anew(self) -> TensorBoxes:
         """Of these boxes what each tile makes anew."""
-        return self.projection.boxes(tuple(map(self.projection.made, self.ranges)))
+        axes = self.projection.axes
+        made = tuple([axes[entry[0]].made(entry) for entry in self.ranges])
+        return self if all(map(is_, made, self.ranges)) else self.projection.boxes(made)
 
     def volume(self, element_bytes: int) -> Volume:
         """Bytes of a tensor that has these boxes."""
         found = self._volumes.get(element_bytes)
         if found is None:
-            constant, followed = element_bytes, self.followed
-            for axis, starts, stops in self.ranges:
-                if axis is None:
-                    constant *= max(0, int(stops[0]) - int(starts[0]))
-            projection = self.projection
+            constant, followed, projection = element_bytes, self.followed, self.projection
+            for entry in self.ranges:
+                if entry[0] is None:
+                    constant *= projection.axes[None].longest(entry)
             shares = {
-                axis: projection.share(axis, followed[axis]) if axis in followed else projection.unfollowed[axis]
+                axis: projection.axes[axis].share(followed[axis])
+                if axis in followed
+                else projection.axes[axis].unfollowed
                 for axis in projection.tiles
             }
             found = self._volumes[element_bytes] = Volume(constant, shares)
@@ -175,24 +182,16 @@ class TensorBoxes:
         return found
 
     def _read_bytes(self, access: Access, shape: tuple[int, ...], element_bytes: int, *, largest: bool) -> int:
-        total = element_bytes
-        lengths: dict[str, Ints] = {}
-        for axis_map, extent in zip(access, shape, strict=True):
-            entry = self.ranges[axis_map.axis] if axis_map.axis is not None else None
-            if entry is None or entry[0] is None:
-                total *= extent if entry is None else _span(axis_map, entry, extent)
-                continue
-            starts, stops, _ = self.projection.fresh(entry)
-            begin, end = axis_map.project(starts, stops, extent)
-            length, axis = np.maximum(end - begin, 0), entry[0]
-            lengths[axis] = lengths[axis] * length if axis in lengths else length
-        for axis, share in self.volume(1).shares.items():
-            if axis in lengths:
-                total *= int(lengths[axis].max() if largest else lengths[axis].sum())
+        read = self.anew.read((id(access), shape), access)
+        volume = read.volume(element_bytes)
+        total = volume.constant
+        for axis, share in volume.shares.items():
+            if axis in read.followed:
+                total *= share.needed_most if largest else share.needed_sum
             elif not largest:
                 # an operand that does not follow this axis is read by every tile that makes anything
                 times = self.projection.tiles[axis].times
-                total *= max(1, int(np.count_nonzero(share.made))) if times is None else times
+                total *= max(1, self.volume(1).shares[axis].making) if times is None else times
         return total
 
     def steps(self, channel: int | None, parts: tuple[tuple[int, int], ...]) -> int:
@@ -209,25 +208,21 @@ class TensorBoxes:
 
     def _steps(self, channel: int | None, parts: tuple[tuple[int, int], ...]) -> int:
         total = 1
-        by_grid: dict[str, Ints] = {}
+        by_grid: dict[str, list[tuple[AxisRange, int, int]]] = {}
+        axes = self.projection.axes
         for number, (entry, (cut, lane)) in enumerate(zip(self.ranges, parts, strict=True)):
             if number == channel:
                 continue
             if entry[0] is None:
-                total *= ceil_div(ceil_div(max(0, int(entry[2][0]) - int(entry[1][0])), cut), lane)
+                total *= ceil_div(ceil_div(axes[None].longest(entry), cut), lane)
             else:
-                starts, stops, _ = self.projection.fresh(entry)
-                length = np.maximum(stops - starts, 0)
-                if cut * lane > 1:
-                    length = -(-length // cut)
-                    length = -(-length // lane)
-                by_grid[entry[0]] = by_grid[entry[0]] * length if entry[0] in by_grid else length
+                by_grid.setdefault(entry[0], []).append((entry, cut, lane))
         followed = None if channel is None else self.ranges[channel][0]
         for axis, share in self.volume(1).shares.items():
             if axis in by_grid:
-                total *= int(by_grid[axis].sum())
+                total *= axes[axis].steps(by_grid[axis])
             elif self.projection.tiles[axis].times is None and (axis != followed or axis != "C"):
-                total *= int(np.count_nonzero(share.made))
+                total *= share.making
         return total
 
     @lazy
@@ -242,12 +237,12 @@ class TensorBoxes:
     @lazy
     def lengths(self) -> tuple[int, ...]:
         """The longest range per axis."""
-        return tuple([self.projection.longest(entry) for entry in self.ranges])
+        return tuple([self.projection.axes[entry[0]].longest(entry) for entry in self.ranges])
 
     @lazy
     def fresh_lengths(self) -> tuple[int, ...]:
         """The longest range per axis of what a tile makes anew."""
-        return tuple([self.projection.longest(self.projection.made(entry)) for entry in self.ranges])
+        return self.anew.lengths
 
     @lazy
     def rising(self) -> frozenset[str | None]:
@@ -283,23 +278,17 @@ class Projection:
         self.tiles = {axis: found for axis, found in tiles.items() if found.count > 1}
         self.grids = {axis: (t.starts, t.stops) for axis, t in self.tiles.items()} if grids is None else grids
         self._owner = owner
-        self.is_kept = max((len(starts) for starts, _ in self.grids.values()), default=0) <= _TILES_KEPT
+        self.is_kept = max((len(starts) for starts, _ in self.grids.values()), default=0) <= TILES_KEPT
         self.is_recomputed = all(found.mode is HaloMode.RECOMPUTE for found in self.tiles.values())
-        self._ranges: dict[tuple[object, ...], AxisRange] = {}
+        # by axis of the walk, and None, the ranges that follow it
+        own = AxisRanges if owner is None else owner.ranges
+        self.axes: dict[str | None, AxisRanges] = {None: own(None)}
+        for axis, (starts, _) in self.grids.items():
+            self.axes[axis] = own(axis, self.tiles.get(axis), len(starts))
         self._boxes: dict[tuple[int, ...], TensorBoxes] = {}
         self._outputs: dict[tuple[object, ...], TensorBoxes] = {}
-        self._projected: dict[tuple[int, ...], AxisRange] = {}
-        self._wholes: dict[int, AxisRange] = {}
-        self._hulls: dict[tuple[int, int], AxisRange] = {}
-        # the sources stand beside the results: an id names an array only while it lives
-        self._fresh: dict[tuple[str, int, int], tuple[Ints, Ints, Ints, AxisRange]] = {}
-        self._shares: dict[tuple[str, tuple[int, ...]], Share] = {}
-        self._longest: dict[int, int] = {}
-
-    @lazy
-    def unfollowed(self) -> dict[str, Share]:
-        """The shares of a tensor that is the same for all tiles along an axis."""
-        return {axis: unfollowed(found) for axis, found in self.tiles.items()}
+        self.whole = self.axes[None].whole
+        self._hulls: Hulls = {} if owner is None else owner.hulls
 
     def boxes(self, ranges: Box) -> TensorBoxes:
         """The boxes of these ranges, which are from this projection."""
@@ -310,7 +299,7 @@ class Projection:
         if found is None:
             found = self._boxes[key] = TensorBoxes(self, ranges)
             if self._owner is not None:
-                self._owner.held += _BOX
+                self._owner.held.elements += _BOX
         return found
 
     def output(self, tensor: TensorFacts, primary: TensorFacts, *, is_cut: bool = True) -> TensorBoxes:
@@ -328,48 +317,8 @@ class Projection:
                 basis = primary.shape[primary.axes.index(axis)]
                 # A second output is cut at the same fractions of its own axis.
                 starts, stops = grid if extent == basis else (grid[0] * extent // basis, grid[1] * extent // basis)
-                ranges.append(self._known_range(axis, starts, stops))
+                ranges.append(self.axes[axis].known(starts, stops))
             found = self._outputs[key] = self.boxes(tuple(ranges))
-        return found
-
-    def whole(self, extent: int) -> AxisRange:
-        """A whole axis."""
-        found = self._wholes.get(extent)
-        if found is None:
-            starts, stops = np.zeros(1, dtype=np.int64), np.full(1, extent, dtype=np.int64)
-            found = self._wholes[extent] = self._known_range(None, starts, stops)
-        return found
-
-    def _known_range(self, axis: str | None, starts: Ints, stops: Ints) -> AxisRange:
-        if not self.is_kept:
-            return (axis, starts, stops)
-        key = (axis, starts.tobytes(), stops.tobytes())
-        found = self._ranges.get(key)
-        if found is None:
-            found = self._ranges[key] = (axis, starts, stops)
-            if self._owner is not None:
-                self._owner.held += 4 * len(starts)
-        return found
-
-    def reached(self, axis_map: AxisMap, entry: AxisRange | None, extent: int) -> AxisRange:
-        """The range of an input axis that an op needs for a range of its output's; None: for any."""
-        if entry is None:
-            return self.whole(extent)
-        if axis_map.is_identity:
-            return entry
-        scaled = (axis_map.scale, axis_map.low, axis_map.high, axis_map.divisor, axis_map.block)
-        key = (id(entry), *scaled, extent)
-        found = self._projected.get(key)
-        if found is None:
-            axis, starts, stops = entry
-            if axis is None:
-                begin, end = axis_map.project_one(int(starts[0]), int(stops[0]), extent)
-                one = np.array([begin], dtype=np.int64), np.array([end], dtype=np.int64)
-                found = self._known_range(None, *one)
-            else:
-                found = self._known_range(axis, *axis_map.project(starts, stops, extent))
-            if self.is_kept:
-                self._projected[key] = found
         return found
 
     def hull(self, a: AxisRange, b: AxisRange) -> AxisRange:
@@ -377,59 +326,18 @@ class Projection:
         if a is b:
             return a
         key = (id(a), id(b))
-        found = self._hulls.get(key)
-        if found is None:
-            found = self._known_range(*_hull_axis(a, b))
-            if self.is_kept:
-                self._hulls[key] = found
+        known = self._hulls.get(key)
+        if known is not None:
+            return known[0]
+        axis, starts, stops = _hull_axis(a, b)
+        found = self.axes[axis].known(starts, stops)
+        if self.axes[a[0]].is_kept and self.axes[b[0]].is_kept:
+            self._hulls[key] = (found, a, b)
         return found
 
     def fresh(self, entry: AxisRange) -> tuple[Ints, Ints, Ints]:
         """For an axis of a box: where what each tile makes anew starts and stops, and how much of it waited before."""
-        axis, starts, stops = entry
-        if axis is None or self.tiles[axis].mode is HaloMode.RECOMPUTE:
-            return starts, stops, NONE
-        key = (axis, id(starts), id(stops))
-        known = self._fresh.get(key)
-        if known is None:
-            known = (*fresh_ranges(starts, stops, self.tiles[axis].restarts), entry)
-            if self.is_kept:
-                self._fresh[key] = known
-        return known[:3]
-
-    def made(self, entry: AxisRange) -> AxisRange:
-        """Of a range, what each tile makes anew."""
-        if entry[0] is None:
-            return entry
-        starts, stops, _ = self.fresh(entry)
-        return entry if starts is entry[1] else self._known_range(entry[0], starts, stops)
-
-    def longest(self, entry: AxisRange) -> int:
-        """The length of the longest range along an axis of a box."""
-        found = self._longest.get(id(entry))
-        if found is None:
-            found = max(0, int((entry[2] - entry[1]).max()))
-            if self.is_kept:
-                self._longest[id(entry)] = found
-        return found
-
-    def share(self, axis: str, entries: list[AxisRange]) -> Share:
-        """What tiles need and make along an axis that these ranges of a tensor follow."""
-        key = (axis, tuple(map(id, entries)))
-        known = self._shares.get(key)
-        if known is None:
-            tiles = self.tiles[axis]
-            needed = _product([np.maximum(stops - starts, 0) for _, starts, stops in entries])
-            if tiles.mode is HaloMode.RECOMPUTE:
-                known = Share(needed, needed, NONE, tiles)
-            else:
-                fresh = [self.fresh(entry) for entry in entries]
-                at_hand = _product([first - entry[1] for entry, (first, _, _) in zip(entries, fresh, strict=True)])
-                waiting = _product([f[2] for f in fresh])
-                known = Share(needed, needed - np.minimum(at_hand, needed), waiting, tiles)
-            if self.is_kept:
-                self._shares[key] = known
-        return known
+        return self.axes[entry[0]].fresh(entry)
 
 
 class Projections:
@@ -440,7 +348,9 @@ class Projections:
 
     def __init__(self) -> None:
         self.known: dict[tuple[object, ...], object] = {}
-        self.held = 0
+        self.held = Held()
+        self.hulls: Hulls = {}
+        self._ranges: dict[tuple[object, ...], AxisRanges] = {}
         self._by_tiles: dict[tuple[object, ...], Projection] = {}
         # tiles that are the same objects; they stand beside the result, for an id names an object only while it lives
         self._by_identity: dict[tuple[tuple[str, int], ...], tuple[Projection, tuple[AxisTiles, ...]]] = {}
@@ -456,32 +366,30 @@ class Projections:
             if projection is None:
                 projection = self._by_tiles[key] = Projection(dict(cut), owner=self)
             same = self._by_identity[identity] = (projection, tuple(found for _, found in cut))
-            self.held += _BOX
+            self.held.elements += _BOX
         return same[0]
+
+    def ranges(self, axis: str | None, tiles: AxisTiles | None = None, count: int = 1) -> AxisRanges:
+        """The ranges that follow an axis with these tiles, in all projections."""
+        key = (axis, *(() if tiles is None else tiles.key))
+        found = self._ranges.get(key)
+        if found is None:
+            found = self._ranges[key] = AxisRanges(axis, tiles, count, self.held)
+        return found
 
     def trim(self) -> None:
         """Forget everything if there is too much of it."""
-        if self.held + _BOX * len(self.known) > _HELD_MAX:
+        if self.held.elements + _BOX * len(self.known) > _HELD_MAX:
             self.forget()
 
     def forget(self) -> None:
         """Forget everything: what is asked again is worked out again."""
         self.known.clear()
+        # what is in use still knows its own
+        self.hulls, self._ranges = {}, {}
         self._by_tiles.clear()
         self._by_identity.clear()
-        self.held = 0
-
-
-def _span(axis_map: AxisMap, entry: AxisRange, extent: int) -> int:
-    begin, end = axis_map.project_one(int(entry[1][0]), int(entry[2][0]), extent)
-    return end - begin
-
-
-def _product(arrays: list[Ints]) -> Ints:
-    result = arrays[0]
-    for array in arrays[1:]:
-        result = result * array
-    return result
+        self.held = Held()
 
 
 def _hull_axis(a: AxisRange, b: AxisRange) -> AxisRange:

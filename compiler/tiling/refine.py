@@ -182,12 +182,20 @@ class _Way:
 
 
 def _ways(choice: Choice, geometry: GroupGeometry, profile: Profile, wishes: Wishes) -> list[_Way]:
-    """The tiling's own configuration, then the simple ones; these only where no channels are cut in time."""
+    """The tiling's own configuration, with other parts of sums if it has any, then the simple ones.
+
+    These only where neither channels nor sums are cut in time.
+    """
     own = replace(choice.tiling.configuration, walk=(), double_buffered=True)
     table = SizeTable.of_group(geometry, dict(own.halo))
     tile = dict(zip(choice.tiling.axes, choice.tiling.tile, strict=True))
     channels = {axis: size for axis, size in tile.items() if axis == "C"}
     found = {own: _Way(table=table, configuration=own, channels=channels)}
+    # what a smaller tile leaves free takes sums in fewer parts, and the other way round
+    for parts in (own.input_slices // 4, own.input_slices // 2, 2 * own.input_slices):
+        if own.input_slices > 1 and 1 < parts <= geometry.summed_extent:
+            other = replace(own, input_slices=parts)
+            found[other] = _Way(table=table, configuration=other, channels=channels)
     if own.channel_slices == 1 and own.input_slices == 1:
         for table in tables_of(geometry, profile, wishes):
             for simple in simple_configurations(geometry, table, profile, wishes.halo, wishes.placement):

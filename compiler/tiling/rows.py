@@ -11,7 +11,8 @@ import numpy as np
 
 from compiler.ir.box import Ints
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.sizes import Reals, SizeTable, Stage
+from compiler.tiling.ranges import Reals
+from compiler.tiling.sizes import SizeTable, Stage
 from compiler.tiling.split import Path
 from compiler.tiling.tiled import root_of
 

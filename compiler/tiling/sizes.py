@@ -15,6 +15,7 @@ from compiler.lazy import lazy
 from compiler.tiling.axis_tiles import AxisTiles, Share
 from compiler.tiling.geometry import Grid, GroupGeometry
 from compiler.tiling.projection import Box, Projections, Volume
+from compiler.tiling.ranges import Column, Reals
 from compiler.tiling.tile import HaloMode
 
 # Up to this extent every tile size of an axis is a candidate; beyond, one size per number of tiles.
@@ -27,9 +28,6 @@ _CORE_RANGES_MAX: Final = 1 << 16
 # Groups of more tensors than this (a Concat of thousands) share out so many ranges among them.
 _MANY_TENSORS: Final = 1024
 _RANGES_OF_MANY: Final = 1 << 23
-
-# Byte counts as doubles: exact up to 2^53, and matrix products of them are fast.
-Reals = NDArray[np.float64]
 
 
 def candidate_sizes(extent: int, tensors: int = 1) -> Ints:
@@ -65,16 +63,6 @@ def tensors_of(geometry: GroupGeometry) -> int:
     return max(len(geometry.lifetimes[0]), sum(len(op.operands) for op in geometry.ops))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """What the tiles of every candidate size of an axis need and make of a tensor along it (see `SizeTable`)."""
-
-    largest: Reals
-    needed: Reals
-    kept: Reals
-    total: Ints
-
-
 class CandidateGrids:
     """The candidate sizes of each axis of an output under halo modes, and what groups with such an output share.
 
@@ -102,12 +90,12 @@ class CandidateGrids:
             }
         )
         self.counts = {axis: grid.counts for axis, grid in grids.items()}
-        self._columns: dict[int, Column] = {}
         self._inside: dict[tuple[int, ...], CandidateGrids] = {}
 
     def column(self, axis: str, share: Share) -> Column:
         """Figures along an axis of a tensor that has this share of it."""
-        found = self._columns.get(id(share))
+        ranges = self.projection.axes[axis]
+        found = ranges.columns.get(id(share))
         if found is None:
             # imported where it is used alone: it brings a compiler with it
             from compiler.tiling.kernels import figures_of_sizes
@@ -116,9 +104,9 @@ class CandidateGrids:
             waiting = share.waiting if keeps else share.made
             most, total = figures_of_sizes(self.grids[axis].offsets, share.needed, share.made, waiting, keeps)
             found = Column(largest=most[0], needed=most[1], kept=most[2], total=total)
-            # an id names a share only while it lives, and only what the projection keeps lives as long
-            if self.projection.is_kept:
-                self._columns[id(share)] = found
+            # an id names a share only while it lives, and only what is kept lives as long
+            if ranges.is_kept:
+                ranges.columns[id(share)] = found
         return found
 
     def inside(self, tile: tuple[int, ...], axes: tuple[str, ...]) -> CandidateGrids:

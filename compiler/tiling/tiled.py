@@ -7,6 +7,7 @@ from fractions import Fraction
 from math import ceil
 
 from compiler.cost.array import array_lanes, spatial_lanes
+from compiler.cost.rates import waiting_sum_bytes
 from compiler.lazy import lazy
 from compiler.ops.op_facts import OpFacts
 from compiler.tiling.cut import GroupCut
@@ -264,7 +265,8 @@ class TiledGroup(GroupCut):
         width = self.geometry.facts.tensors[name].element_bytes
         if product is not None and name == product.output:
             # partial sums of all slices wait until the last part of the input has come
-            return Fraction(max(width, self.profile.waiting_sum_bytes), width) * (self.slices if self.is_sliced else 1)
+            waiting = max(width, waiting_sum_bytes(product, self.profile))
+            return Fraction(waiting * (self.slices if self.is_sliced else 1), width)
         return Fraction(1)
 
     def volumes(self, frustums: Frustums) -> Mapping[str, int]:

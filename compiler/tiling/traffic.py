@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from compiler.cost.array import CoreUse, CoreWork, ElementSizes, arranged_lanes, core_use, register_energy_pj
 from compiler.cost.levels import NO_BYTES, LevelBytes
 from compiler.cost.model import StepTraffic, Traffic
-from compiler.cost.rates import direct_is_as_wide, mac_energy_pj, reads_are_shared
+from compiler.cost.rates import direct_is_as_wide, mac_energy_pj, reads_are_shared, waiting_sum_bytes
 from compiler.ops.op_facts import GraphFacts, OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.arrivals import Arrivals, copied_bytes
@@ -18,12 +18,12 @@ from compiler.tiling.halos import halos_of
 from compiler.tiling.loads import table_reads, weight_reads
 from compiler.tiling.pace import (
     Passed,
+    Unevenness,
     awaited_cycles,
     copying_cycles,
     filling_cycles,
     in_turn,
     turns,
-    unevenness,
 )
 from compiler.tiling.placement import Placement
 from compiler.tiling.sharing import passed_parts
@@ -62,8 +62,7 @@ def traffic_of(group: TiledGroup) -> Traffic:
     outputs = sum(map(geometry.facts.tensor_bytes, geometry.outputs))
     moves = [_moves(group, step) for step in range(len(geometry.ops))]
     routes = routes_of(group, copied, outputs, moves)
-    by_op = weight_reads(group)
-    from_dram = [by_op.get(op.index, 0) for op in geometry.ops]
+    from_dram = weight_reads(group)
     each = _Steps(group, routes)
     steps = tuple([each.of(step, *its) for step, its in enumerate(zip(moves, from_dram, strict=True))])
     tiles, repeats = group.walk.tiles * group.slices, group.walk.rounds * group.slices
@@ -301,7 +300,9 @@ class _Steps:
         self.in_turn = in_turn(group) if group.shares_sums else 1.0
         self.unit_share = self.share / (configuration.units if self.by_channels else 1)
         self.port = profile.nram.bytes_per_cycle
-        self.lanes: dict[str, tuple[tuple[int, int], ...]] = {}
+        self.unevenness = Unevenness(group)
+        self.parts_of: dict[tuple[str, tuple[str, ...]], list[tuple[tuple[int, int], ...] | None]] = {}
+        self.product = group.geometry.product
         self.arrivals = Arrivals(group, routes.weights, input_reads(group), self.turns)
 
     def of(self, step: int, move: _Moved, read_from_dram: int) -> StepTraffic:
@@ -310,10 +311,12 @@ class _Steps:
         profile, configuration, geometry = group.profile, group.configuration, group.geometry
         op, weights, home = geometry.ops[step], group.weights[step], group.homes[step]
         channels, positions, use, registers_pj = self._use(step)
-        share = self.share * unevenness(group, op) * self.in_turn
+        share = self.share * self.unevenness.of(op) * self.in_turn
         brought = _brought(group, step)
         received_weights = brought * (configuration.cores if self.cores_by_bands else 1)
-        partial = _partial_sums(group, op, positions * channels * copies)
+        # partial sums pass a core's memory, each way, under an input-channel split in time
+        passes = configuration.input_slices - 1 if op is self.product else 0
+        partial = positions * channels * copies * waiting_sum_bytes(op, profile) * passes
         received, drained = _direct(group, op) if group.is_flat else (move.received, move.drained)
         weight_reads = use.weight_bytes * copies
         nram_read = (use.input_bytes + use.partial_bytes) * copies + drained + partial
@@ -322,9 +325,9 @@ class _Steps:
         if profile.wram is None:
             nram_read, nram_written = nram_read + weight_reads, nram_written + received_weights
         elif any(operand.constant for operand in op.operands):
-            wram = LevelBytes(read=weight_reads, written=received_weights)
+            wram = LevelBytes(weight_reads, received_weights)
         else:
-            nram_read, wram = nram_read + weight_reads, LevelBytes(read=0, written=received_weights)
+            nram_read, wram = nram_read + weight_reads, LevelBytes(0, received_weights)
         filling, draining = _port(self.port, received / self.active), _port(self.port, drained / self.active)
         if profile.nram.ports == "shared":
             filling = draining = filling + draining
@@ -343,7 +346,7 @@ class _Steps:
             fetched=_fetched(group, op),
             unit_share=self.unit_share,
             halos=halos,
-            reduced=_reduced(group, op),
+            reduced=_reduced(group, op) if op is self.product else 0,
         )
         awaited = others.gathered * (units - 1) + others.halos + others.reduced
         exchanged = awaited + passed
@@ -352,23 +355,25 @@ class _Steps:
         if group.is_flat:
             nram_read, nram_written = nram_read + exchanged, nram_written + awaited
         elif exchanged:
-            between = LevelBytes(read=exchanged, written=awaited)
+            between = LevelBytes(exchanged, awaited)
+        copying = copying_cycles(group, op)
         elements = group.core_frustums.made_bytes(op.output) // geometry.facts.tensors[op.output].element_bytes
         return StepTraffic(
             op=op.index,
-            stage=_stage_number(group, step),
+            # depth-first, and where a core works on its tile alone, there is only one
+            stage=0 if (stage := group.stage_of[step]) is None else stage[0],
             dataflow=use.dataflow.value,
-            compute_cycles=ceil(use.cycles * share) + copying_cycles(group, op),
+            compute_cycles=ceil(use.cycles * share) + copying,
             array_cycles=ceil(use.array_cycles * share),
-            call_cycles=ceil(use.call_cycles * share) + copying_cycles(group, op),
+            call_cycles=ceil(use.call_cycles * share) + copying,
             nram_read_cycles=ceil(use.read_port_cycles * share) + draining,
             nram_write_cycles=ceil(use.write_port_cycles * share) + filling,
             wram_cycles=ceil(use.weight_port_cycles * share),
-            sram=LevelBytes(read=0 if routes.inputs else move.filled, written=0 if routes.outputs else move.drained),
-            sram_weights=LevelBytes(read=staged, written=in_sram),
+            sram=LevelBytes(0 if routes.inputs else move.filled, 0 if routes.outputs else move.drained),
+            sram_weights=LevelBytes(staged, in_sram),
             between_units=between,
             broadcast_bytes=move.broadcast + (staged if self.cores_by_bands else 0),
-            nram=LevelBytes(read=nram_read, written=nram_written),
+            nram=LevelBytes(nram_read, nram_written),
             wram=wram,
             registers_pj=registers_pj * copies,
             exchanged_bytes=exchanged,
@@ -385,23 +390,29 @@ class _Steps:
             vector_ops=op.vector_ops.numerator * elements // op.vector_ops.denominator,
         )
 
-    def _lanes(self, op: OpFacts) -> tuple[tuple[int, int], ...]:
-        """As `arranged_lanes`, worked out once for each element type."""
-        kind = op.dtype if op.matrix is not None else ""
-        found = self.lanes.get(kind)
+    def _parts(self, op: OpFacts, axes: tuple[str, ...]) -> list[tuple[tuple[int, int], ...] | None]:
+        """Per arrangement of the array as `TensorBoxes.steps` has it, known by type and axes; None: every position."""
+        key = (op.dtype if op.matrix is not None else "", axes)
+        found = self.parts_of.get(key)
         if found is None:
-            found = self.lanes[kind] = arranged_lanes(op, self.group.profile)
+            found = []
+            for ox, oy in arranged_lanes(op, self.group.profile):
+                lanes = {"W": ox, "H": oy}
+                parts = tuple([(self.divide.get(axis, 1), lanes.get(axis, 1)) for axis in axes])
+                found.append(parts if ox * oy * self.parts > 1 else None)
+            self.parts_of[key] = found
         return found
 
     def _use(self, step: int) -> tuple[int, int, CoreUse, float]:
         """Channels of a core, positions, what the op costs in a core, and energy of the array's own storage."""
         group = self.group
-        op, weights, slices = group.geometry.ops[step], group.weights[step], group.slices
-        frustums = group.core_frustums
-        positions = frustums.positions(op)
+        geometry, weights, slices = group.geometry, group.weights[step], group.slices
+        op = geometry.ops[step]
+        boxes, channel = group.core_frustums.of_tensor[op.output], op.channel_axis
+        positions = group.core_frustums.positions(op)
         steps = [
-            frustums.steps(op, {"W": ox, "H": oy}, self.divide) * self.parts if ox * oy * self.parts > 1 else positions
-            for ox, oy in self._lanes(op)
+            positions if parts is None else boxes.steps(channel, parts) * self.parts
+            for parts in self._parts(op, geometry.facts.tensors[op.output].axes)
         ]
         channels = group.channels_of_core(op)
         # slices of weights that pass are worked on one after the other, each on its own channels
@@ -411,9 +422,9 @@ class _Steps:
             positions=positions * slices * inner,
             channels=ceil_div(channels, inner),
             pieces=max(1, _pieces(group, step)) * slices * inner,
-            sums=group.input_parts if op is group.geometry.product else 1,
+            sums=group.input_parts if op is geometry.product else 1,
         )
-        return channels, positions * slices, *_used(group.geometry, op, work, group.profile)
+        return channels, positions * slices, *_used(geometry, op, work, group.profile)
 
 
 def _used(geometry: GroupGeometry, op: OpFacts, work: CoreWork, profile: Profile) -> tuple[CoreUse, float]:
@@ -439,12 +450,6 @@ def element_sizes(facts: GraphFacts, op: OpFacts) -> ElementSizes:
         output=own,
         operands=max(1, len(operands)),
     )
-
-
-def _stage_number(group: TiledGroup, step: int) -> int:
-    """The stage that an op belongs to; depth-first, and where a core works on its tile alone, there is only one."""
-    found = group.stage_of[step]
-    return 0 if found is None else found[0]
 
 
 def _port(bytes_per_cycle: float | None, moved: float) -> int:
@@ -504,17 +509,10 @@ def _direct(group: TiledGroup, op: OpFacts) -> tuple[int, int]:
     return received, drained
 
 
-def _partial_sums(group: TiledGroup, op: OpFacts, results: int) -> int:
-    """Bytes of partial sums that pass a core's memory, each way, under an input-channel split in time."""
-    if op is not group.geometry.product or group.configuration.input_slices == 1:
-        return 0
-    return results * group.profile.waiting_sum_bytes * (group.configuration.input_slices - 1)
-
-
 def _reduced(group: TiledGroup, op: OpFacts) -> int:
-    """Bytes of partial sums that units pass on to be added up under an input-channel split over units."""
-    if op is not group.geometry.product or group.configuration.spread is not Spread.INPUT_CHANNELS:
+    """Bytes of a product's partial sums that units pass on to be added up under an input-channel split over units."""
+    if group.configuration.spread is not Spread.INPUT_CHANNELS:
         return 0
     tensor = group.geometry.facts.tensors[op.output]
     results = group.geometry.facts.tensor_bytes(op.output) // tensor.element_bytes
-    return results * group.profile.waiting_sum_bytes * (group.configuration.units - 1)
+    return results * waiting_sum_bytes(op, group.profile) * (group.configuration.units - 1)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.box import Ints
+from compiler.lazy import lazy
 from compiler.tiling.axis_tiles import AxisTiles
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.placement import Assignment, Placement, assign, parts_of
@@ -25,7 +26,7 @@ RUNS: Final = frozenset({Placement.BANDS, Placement.BAND_COLUMNS, Placement.BLOC
 _TURNS_MAX: Final = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Walk:
     """The SRAM tiles of a group: their ranges by axis, their owners, and how many one unit does in turn.
 
@@ -50,8 +51,13 @@ class Walk:
 
     @property
     def assignment(self) -> Assignment:
-        """The owner of every tile."""
+        """The owner of every tile; of many it is not kept."""
+        return self._assigned if prod(self.grid) <= _TURNS_MAX else self._assign()
+
+    def _assign(self) -> Assignment:
         return assign(self.placement, *self.grid, self.dealt_to)
+
+    _assigned = lazy(_assign)
 
 
 def restarts_in_bands(configuration: Configuration) -> bool:

@@ -135,7 +135,19 @@ def step_weights(
     for op, beside in zip(geometry.ops, tables, strict=True):
         depth = input_parts if op is geometry.product else 1
         again = slices > 1 or (configuration.input_slices > 1 and op is geometry.product)
-        key = ("weights", op.index, units, cores, depth, room, profile.weights.compression, beside, again)
+        key: tuple[object, ...] = ("weights", beside)
+        if entries := geometry.facts.weight_entries[op.index]:
+            key = (
+                *key,
+                geometry.facts.numbers[op.index],
+                entries,
+                units,
+                cores,
+                depth,
+                room,
+                profile.weights.compression,
+                again,
+            )
         weights = known.get(key)
         if not isinstance(weights, StepWeights):
             weights = _step_weights(geometry, op, (units, cores, depth), room, profile, beside)

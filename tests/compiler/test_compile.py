@@ -42,6 +42,7 @@ PHASES = [
     "set-layout",
     "leave-to-host",
     "products-to-host",
+    "fuse-attention",
     "spell-out",
     "split-normalisations",
     "split-positions",

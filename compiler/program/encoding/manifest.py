@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 

@@ -7,7 +7,7 @@ import numpy as np
 from compiler.program.checked import CheckedProgram
 from compiler.program.loops.changing_fields import Fields
 from compiler.program.loops.instances import Window
-from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START
+from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START, ENTRY_SUM
 from compiler.program.strided import Flags, Ints
 
 
@@ -50,6 +50,7 @@ def _mark_uneven(
     ends = np.zeros_like(begins)
     begins[0] = ends[0] = entry_slopes
     bad = np.zeros(len(its), dtype=np.bool_)
+    is_part, summed = geometry.is_part[entries], fields.slopes_of(its, np.full(len(its), ENTRY_SUM))
     for slot, maps in enumerate(geometry.call.maps or (), start=1):
         for axis, axis_map in enumerate(maps or ()):
             if axis_map.axis is None:
@@ -70,10 +71,13 @@ def _mark_uneven(
             bad |= (last + high > extent) & (last + low < extent)
             begins[slot, :, axis] = np.where((first + high > 0)[:, None], moves, 0)
             ends[slot, :, axis] = np.where((last + low < extent)[:, None], moves, 0)
+        if (axis_of := geometry.summed[slot - 1]) is not None:
+            summed_axis = np.where(is_part[:, None], summed, begins[slot, :, axis_of])
+            begins[slot, :, axis_of] = ends[slot, :, axis_of] = summed_axis
         moving = begins[slot].any(axis=(1, 2)) | ends[slot].any(axis=(1, 2))
         bad |= moving & (geometry.stops[slot, entries] <= geometry.starts[slot, entries]).any(axis=1)
     bad |= (begins != ends).any(axis=(0, 2, 3))
-    # what is summed in parts needs other boxes than maps say: then they show at other tiles
+    # whatever else moves in another way shows at other tiles
     of = np.full(len(tile_counts), -1)
     of[its] = np.arange(len(its))
     probes = np.flatnonzero(of[window.statements] >= 0)

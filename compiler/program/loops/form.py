@@ -18,6 +18,7 @@ from compiler.program.loops.loops import (
     BINDING_ADDRESS,
     BINDING_FIELDS,
     ENTRY_START,
+    ENTRY_SUM,
     MAX_COUNTERS,
     RING,
     RUN,
@@ -214,7 +215,7 @@ def _check_field(program: Program, owners: Ints, field: Ints) -> None:
     called = program.calls[commands["call"][rows]]
     ranks = np.array([len(table.shape) for table in program.tables] or [0])
     entry = field[rows] - ENTRY_START
-    has[rows] = (entry >= 0) & (entry < ranks[called["table"]])
+    has[rows] = ((entry >= 0) & (entry < ranks[called["table"]])) | (field[rows] == ENTRY_SUM)
     bound = (field[rows] - BINDING_ADDRESS) // BINDING_FIELDS
     has[rows] |= (bound >= 0) & (bound < called["count"])
     refuse_first(~has, owners, "changes a field that it does not have", "field", field)
@@ -257,7 +258,8 @@ def field_bases(program: Program, statements: Ints, fields: Ints) -> Ints:
     rows = np.flatnonzero(fields >= ENTRY_START)
     calls, its = program.calls[commands["call"][rows]], fields[rows]
     sizes = np.array([len(table.entries) for table in program.tables] or [0], dtype=np.int64)
-    entries = [table.entries["starts"] for table in program.tables] or [np.zeros((0, MAX_AXES), dtype=np.int64)]
+    entries = [np.zeros((0, MAX_AXES + 1), dtype=np.int64)]
+    entries += [np.column_stack([its.entries["starts"], its.entries["sum_start"]]) for its in program.tables]
     of_entry = np.flatnonzero(its < BINDING_ADDRESS)
     at = (np.cumsum(sizes) - sizes)[calls["table"]] + calls["entry"]
     found[rows[of_entry]] = np.concatenate(entries)[at[of_entry], its[of_entry] - ENTRY_START]

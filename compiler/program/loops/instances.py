@@ -15,7 +15,14 @@ import numpy as np
 from compiler.program.errors import ProgramError
 from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, is_call
 from compiler.program.loops.form import owners_of, slots_of
-from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START, SOURCE_ADDRESS, TARGET_ADDRESS
+from compiler.program.loops.loops import (
+    BINDING_ADDRESS,
+    BINDING_FIELDS,
+    ENTRY_START,
+    ENTRY_SUM,
+    SOURCE_ADDRESS,
+    TARGET_ADDRESS,
+)
 from compiler.program.program import CALL, ENTRY, Program, Rows
 from compiler.program.strided import Ints
 
@@ -180,8 +187,11 @@ class Instances:
         _refuse_many("calls bind too much", sizes, limits)
         calls["table"], calls["count"], calls["first"] = called["table"], sizes, np.cumsum(sizes) - sizes
         entries = self._entries[self._first_entry[called["table"]] + called["entry"]]
-        rows = np.flatnonzero((fields >= ENTRY_START) & (fields < BINDING_ADDRESS))
+        rows = np.flatnonzero((fields >= ENTRY_START) & (fields < ENTRY_SUM))
         np.add.at(entries["starts"], (number[owners[rows]], fields[rows] - ENTRY_START), changes[rows])
+        rows = np.flatnonzero(fields == ENTRY_SUM)
+        for name in ("sum_start", "sum_stop"):
+            np.add.at(entries[name], number[owners[rows]], changes[rows])
         bound = np.repeat(called["first"] - calls["first"], sizes) + np.arange(int(sizes.sum()))
         bindings = program.bindings[bound]
         rows = np.flatnonzero(fields >= BINDING_ADDRESS)

@@ -38,12 +38,13 @@ from compiler.ir.graph import MAX_AXES
 MAX_COUNTERS: Final = 8
 # Their names, outermost first, as listings and traces give them.
 COUNTER_NAMES: Final = "ijklmnop"
-# Fields of a command: its addresses, the position of its entry's box along each axis, then of each of its bindings
-# the address and the position of the box along each axis.
+# Fields of a command: its addresses, the position of its entry's box along each axis, where its part of a sum begins
+# (and so ends), then of each of its bindings the address and the position of the box along each axis.
 SOURCE_ADDRESS: Final = 0
 TARGET_ADDRESS: Final = 1
 ENTRY_START: Final = 2
-BINDING_ADDRESS: Final = ENTRY_START + MAX_AXES
+ENTRY_SUM: Final = ENTRY_START + MAX_AXES
+BINDING_ADDRESS: Final = ENTRY_SUM + 1
 BINDING_START: Final = BINDING_ADDRESS + 1
 # From a field of one binding to that of the next.
 BINDING_FIELDS: Final = 1 + MAX_AXES

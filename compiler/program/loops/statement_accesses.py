@@ -69,7 +69,9 @@ class StatementAccesses:
     @property
     def touched_bytes(self) -> float:
         """What all commands read and write together."""
-        return float((np.prod(self.counts.astype(np.float64), axis=1) * self.tiles).sum())
+        # what is read late is overwritten, too
+        once = np.where(self.kinds == Kind.LATE, 0, self.tiles)
+        return float((np.prod(self.counts.astype(np.float64), axis=1) * once).sum())
 
 
 def accesses_of_statements(instances: Instances, limits: ProgramLimits, shared: Engines) -> StatementAccesses:

@@ -42,10 +42,11 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """What a call has at all tiles; its numbers are where its entry's box starts, then address and starts by binding.
+    """What a call has at all tiles; its numbers are where its entry's box and its part of the summed axis start, then
+    address and starts by binding.
 
-    `rest`: the entry's range of the summed axis, and whether it begins and ends sums. `scale`: how many times as large
-    as the result's elements those are that are written: of sums that do not end.
+    `part`: how much of the summed axis the entry has, and whether it begins and ends sums. `scale`: how many times as
+    large as the result's elements those are that are written: of sums that do not end.
     """
 
     opcode: int
@@ -53,9 +54,14 @@ class Call:
     step: int
     table: int
     lengths: Numbers
-    rest: Numbers
+    part: Numbers
     scale: int
     bound: tuple[Bound, ...]
+
+    @property
+    def own(self) -> int:
+        """How many numbers are its entry's."""
+        return len(self.lengths) + 1
 
 
 class Touch(NamedTuple):
@@ -90,7 +96,7 @@ def touches_of(key: Copy | Call) -> Iterator[Touch]:
         for place in range(key.target, key.target + key.targets):
             yield Touch(place, True, 1, (*counts, run), (*jumps, 1))
         return
-    number = len(key.lengths)
+    number = key.own
     for operand, place, sides, strides, element in key.bound:
         times = key.scale if operand == OUTPUT else 1
         dims = (*sides, element * times), (*(stride * times for stride in strides), 1)

@@ -149,12 +149,6 @@ def slots_of(kinds: Ints, ranks: Ints) -> Ints:
     return kinds << _BITS | ranks
 
 
-def commands_of(steps: Steps, kinds: Kinds, iterations: Iterable[int]) -> Commands:
-    """The commands of these iterations."""
-    places = ((iteration, step) for iteration in iterations for step in steps.doing(iteration))
-    return _commands(kinds, ((place, steps.at(place[1], place[0])) for place in places))
-
-
 def _commands(kinds: Kinds, asked: Iterable[tuple[tuple[int, int], Sequence[Action]]]) -> Commands:
     """The commands of iterations and steps with what is done there."""
     actions: list[Action] = []
@@ -180,20 +174,30 @@ def _commands(kinds: Kinds, asked: Iterable[tuple[tuple[int, int], Sequence[Acti
     )
 
 
-def first_iterations(steps: Steps, kinds: Kinds, commands_min: int, iterations_min: int) -> tuple[Commands, bool]:
-    """The commands of a group's first iterations, and whether these are all.
+def all_commands(steps: Steps, kinds: Kinds, commands_max: int, iterations_max: int) -> Commands | None:
+    """The commands of all iterations; None of a group that has more commands than this, and more iterations.
 
-    They end with the first iteration after which there have been at least so many commands and iterations.
+    A group that has four times as many, going by its first iterations, is not asked for the rest.
     """
     asked: list[tuple[tuple[int, int], Sequence[Action]]] = []
-    count, iteration = 0, -1
-    while iteration < steps.iterations and (iteration < iterations_min or count < commands_min):
+    count = 0
+    for iteration in range(-1, steps.iterations):
+        if steps.iterations > iterations_max and 2 * iteration >= iterations_max:
+            is_past = iteration >= iterations_max and count > commands_max
+            if is_past or count * steps.iterations > 4 * commands_max * iteration:
+                return None
         for step in steps.doing(iteration):
             found = steps.at(step, iteration)
             asked.append(((iteration, step), found))
             count += len(found)
-        iteration += 1
-    return _commands(kinds, asked), iteration == steps.iterations
+    return _commands(kinds, asked)
+
+
+def different(values: Ints) -> Ints:
+    """The different values, ascending; `np.unique` takes many times as long where there are millions."""
+    ascending = np.sort(values)
+    found: Ints = ascending[np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]]
+    return found
 
 
 def ranks_of(keys: Ints) -> Ints:

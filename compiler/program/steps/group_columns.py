@@ -14,9 +14,10 @@ import numpy as np
 from compiler.program.fields import DEFAULT_LIMITS
 from compiler.program.steps.action import Call, Copy, Steps
 from compiler.program.steps.cells import Cells
-from compiler.program.steps.commands import SLOTS, Commands, Kinds, Lists, first_iterations, spread
+from compiler.program.steps.commands import SLOTS, Commands, Kinds, Lists, all_commands, spread
 from compiler.program.steps.conflicts import walked
 from compiler.program.steps.loop_rows import LoopRows, loop_rows_of, single_rows
+from compiler.program.steps.statement_commands import StatementCommands
 from compiler.program.steps.statements import Statement, numbers_at, statements_of
 from compiler.program.timing.ticks import Flags, Ints
 
@@ -30,9 +31,10 @@ LISTED_ALL: Final = DEFAULT_LIMITS.commands
 # eleven groups have 2.4 to 5.8 commands a statement: looped they take 1.00 to 1.40 of the cycles that they take listed,
 # and twice the lowering time. Three have 6.7 to 8.8: they take 0.91 to 1.00. Those of MobileNet on edge4 have 8 to 160.
 SHORTENED_MIN: Final = 6
-# The simulation that finds phases ends with the first iteration after which it has had so many commands and iterations.
-_COMMANDS_MIN: Final = 4096
-_ITERATIONS_MIN: Final = 16
+# The simulation that finds phases ends with the first iteration after which it has had more commands than this, and so
+# many iterations.
+_COMMANDS_MAX: Final = 4096
+_ITERATIONS_MAX: Final = 16
 _DRAM: Final = 0
 
 
@@ -134,24 +136,28 @@ def columns_of(steps: Steps, listed_max: int) -> GroupColumns:
     With 0 it loops if it has several iterations.
     """
     kinds = Kinds()
-    first, is_all = first_iterations(steps, kinds, max(_COMMANDS_MIN, listed_max + 1), _ITERATIONS_MIN)
+    commands_max = max(_COMMANDS_MAX, listed_max)
+    every = all_commands(steps, kinds, commands_max, _ITERATIONS_MAX)
     # what has one iteration has as many statements as commands
-    if is_all and (len(first) <= listed_max or steps.iterations == 1):
-        return _columns(steps, kinds, first, first, None)
+    if every is not None and (len(every) <= listed_max or steps.iterations == 1):
+        return _columns(steps, kinds, every, every, None)
     cells = Cells(steps)
     found: list[Statement] | None
-    if is_all and listed_max and len(first) < LISTED_ALL:
+    if every is not None and listed_max and len(every) < LISTED_ALL:
         # all commands are known: statements are sought up to where the group is listed
-        found = _up_to(cells, len(first) // SHORTENED_MIN, _least_behind(first, len(steps.once)))
+        found = _up_to(cells, len(every) // SHORTENED_MIN, _least_behind(every, len(steps.once)))
+        if found is None:
+            return _columns(steps, kinds, every, every, None)
     else:
         found = list(statements_of(cells))
-    count = len(first) if found is None else sum(its.tiles for its in found)
-    if found is None or (listed_max and count < min(SHORTENED_MIN * len(found), LISTED_ALL)):
-        if not is_all:
-            first, is_all = first_iterations(steps, kinds, count, steps.iterations)
-        assert is_all
-        return _columns(steps, kinds, first, first, None)
-    return _columns(steps, kinds, first, walked(cells, kinds), found)
+    commands, count = StatementCommands(steps, found), sum(its.tiles for its in found)
+    if listed_max and count < max(listed_max + 1, min(SHORTENED_MIN * len(found), LISTED_ALL)):
+        every = commands.at(np.arange(-1, steps.iterations), kinds) if every is None else every
+        return _columns(steps, kinds, every, every, None)
+    first = every
+    if first is None:
+        first = commands.first(commands_max, _ITERATIONS_MAX, steps.iterations, kinds)
+    return _columns(steps, kinds, first, commands.at(walked(cells), kinds), found)
 
 
 def _up_to(cells: Cells, most: int, behind: Sequence[int]) -> list[Statement] | None:
@@ -217,7 +223,7 @@ def _in_dram(key: Copy | Call) -> list[int]:
     """Which of an action's numbers are addresses in DRAM."""
     if isinstance(key, Copy):
         return [number for number, place in enumerate((key.source, key.target)) if place == _DRAM]
-    found, at = [], len(key.lengths)
+    found, at = [], key.own
     for bound in key.bound:
         if bound.place == _DRAM:
             found.append(at)

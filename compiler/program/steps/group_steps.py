@@ -401,9 +401,9 @@ def recorder_of(context: Context) -> Recorder:
     @cache
     def entry(table: int, number: int) -> tuple[Numbers, Numbers, Numbers, int]:
         its = context.tables[table]
-        starts, sides, *rest = its.entries[number]
-        begins, ends = rest[2:]
-        return starts[: its.rank], sides[: its.rank], tuple(rest), 1 if begins and ends else sums_width(table)
+        starts, sides, first, stop, begins, ends = its.entries[number]
+        scale = 1 if begins and ends else sums_width(table)
+        return (*starts[: its.rank], first), sides[: its.rank], (stop - first, begins, ends), scale
 
     recorder = Recorder(context.machine, entry, element)
     context.emitter = recorder  # type: ignore[assignment]

@@ -12,6 +12,7 @@ from compiler.program.loops.loops import (
     BINDING_ADDRESS,
     BINDING_FIELDS,
     ENTRY_START,
+    ENTRY_SUM,
     MAX_COUNTERS,
     RING,
     RUN,
@@ -138,7 +139,7 @@ def _fields(statement: Statement) -> list[int]:
     key = statement.key
     if isinstance(key, Copy):
         return [SOURCE_ADDRESS, TARGET_ADDRESS]
-    found = [ENTRY_START + axis for axis in range(len(key.lengths))]
+    found = [*(ENTRY_START + axis for axis in range(len(key.lengths))), ENTRY_SUM]
     for number, bound in enumerate(key.bound):
         first = BINDING_ADDRESS + number * BINDING_FIELDS
         found += range(first, first + 1 + len(bound.lengths))

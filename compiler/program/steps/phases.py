@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.program.program import Program, Rows
-from compiler.program.steps.commands import SIDES, Commands, spread
+from compiler.program.steps.commands import SIDES, Commands, different, spread
 from compiler.program.steps.conflicts import Pairs
 from compiler.program.steps.order import Phases
 from compiler.program.timing.ticks import Ints
@@ -39,7 +39,7 @@ def waits_of(commands: Commands, slots: Ints, pairs: Pairs) -> tuple[Rows, Rows]
     # of its own step only what stands before it
     past = np.minimum(past, np.searchsorted(ascending * count + order, ascending[one] * count + its)) - one
     known = past > 0
-    keys = np.unique(its[known] * count + order[(one + past - 1)[known]])
+    keys = different(its[known] * count + order[(one + past - 1)[known]])
     offsets = np.zeros(count + 1, dtype=np.int32)
     np.cumsum(np.bincount(keys // max(1, count), minlength=count), out=offsets[1:])
     waits: Rows = (keys % max(1, count)).astype(np.int32)

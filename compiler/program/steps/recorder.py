@@ -13,8 +13,9 @@ from compiler.program.program import Opcode
 from compiler.program.slots import Slot
 from compiler.program.steps.action import Action, Bound, Call, Copy, Numbers
 
-# Of a table and an entry of it: where its box starts, how long that is, the rest of the entry, and how many times as
-# large as the result's elements those are that are written: of sums that do not end.
+# Of a table and an entry of it: where its box and its part of a sum start, how long the box is, the rest of the entry
+# (as `Call.part`), and how many times as large as the result's elements those are that are written: of sums that do not
+# end.
 EntryOf = Callable[[int, int], tuple[Numbers, Numbers, Numbers, int]]
 # Of a table and an operand of it: bytes of an element.
 ElementOf = Callable[[int, int], int]
@@ -93,8 +94,8 @@ class Recorder:
     ) -> None:
         """A call of a unit."""
         del reads, writes
-        begins, sides, rest, scale = self.entry(table, entry)
-        numbers, bound = [*begins], list[Any]()
+        starts_of, sides, part, scale = self.entry(table, entry)
+        numbers, bound = [*starts_of], list[Any]()
         for operand, (slot, address, origin, strides, box) in operands:
             starts = [start for start, _ in box]
             for start, first, stride in zip(starts, origin, strides, strict=True):
@@ -103,11 +104,11 @@ class Recorder:
             numbers.append(address)
             numbers += starts
             bound += (operand, slot.place, tuple([stop - start for start, stop in box]), strides)
-        kind = (opcode, queue, self.step, table, sides, rest, *bound)
+        kind = (opcode, queue, self.step, table, sides, part, *bound)
         key = self._calls.get(kind)
         if key is None:
             its = zip(*(iter(bound),) * 4, strict=True)
             held = tuple(Bound(*found, self.element(table, found[0])) for found in its)
-            key = Call(int(opcode), queue, self.step, table, sides, rest, scale, held)
+            key = Call(int(opcode), queue, self.step, table, sides, part, scale, held)
             self._calls[kind] = key
         self.actions.append(_action(Action, (key, tuple(numbers))))

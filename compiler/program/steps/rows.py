@@ -60,7 +60,7 @@ def rows_of(keys: Sequence[Copy | Call], kind_of: Ints, numbers: Lists, entry_of
     commands["target_address"][moves] = numbers.rows[firsts[moves] + 1]
     entries: list[int] = []
     of_calls = local[calling]
-    axes = np.array([0 if isinstance(key, Copy) else len(key.lengths) for key in its_keys], dtype=np.int64)[of_calls]
+    axes = np.array([0 if isinstance(key, Copy) else key.own for key in its_keys], dtype=np.int64)[of_calls]
     values = numbers.rows.tolist()
     for kind, first in zip(of_calls.tolist(), firsts[calling].tolist(), strict=True):
         key = its_keys[kind]
@@ -71,7 +71,8 @@ def rows_of(keys: Sequence[Copy | Call], kind_of: Ints, numbers: Lists, entry_of
                 for start, length in zip(values[first : first + len(key.lengths)], key.lengths, strict=True)
             ]
         )
-        entries.append(entry_of(key.table, box, key.rest))
+        begin, (length, *rest) = values[first + len(key.lengths)], key.part
+        entries.append(entry_of(key.table, box, (begin, begin + length, *rest)))
     calls, bindings, places = _calls(its_keys)
     calls = calls[of_calls]
     calls["entry"] = entries

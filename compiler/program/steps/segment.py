@@ -173,7 +173,7 @@ class SegmentSteps:
 
     def _program(self, rows: CommandRows) -> Program:
         """A program of these rows, each done once, without waits."""
-        tables, units = self._context.finished()
+        tables, units, calls = self._context.finished(rows.calls)
         return Program(
             name=self._name,
             places=self._machine.places,
@@ -183,7 +183,7 @@ class SegmentSteps:
             wait_offsets=np.zeros(len(rows.commands) + 1, dtype=np.int32),
             waits=np.zeros(0, dtype=np.int32),
             loops=Loops.one_iteration(len(rows.commands), 0),
-            calls=rows.calls,
+            calls=calls,
             bindings=rows.bindings,
             units=units,
             tables=tables,

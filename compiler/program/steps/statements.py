@@ -86,7 +86,7 @@ def statements_of(cells: Cells) -> Iterator[Statement]:
     for step, is_once in enumerate(steps.once):
         if is_once:
             actions = steps.at(step, -1)
-            ranks = _ranks([action.queue for action in actions])
+            ranks = ranks_in([action.queue for action in actions])
             for place, (rank, action) in enumerate(zip(ranks, actions, strict=True)):
                 rule = Rule((), (0,) * len(action.numbers))
                 yield Statement(
@@ -103,7 +103,7 @@ def statements_of(cells: Cells) -> Iterator[Statement]:
         for _, parts in _parts(cells, step):
             for part in _merged(parts):
                 at = 0
-                ranks = _ranks([key.queue for _, key in part.cell.keys])
+                ranks = ranks_in([key.queue for _, key in part.cell.keys])
                 for rank, (place, key) in zip(ranks, part.cell.keys, strict=True):
                     its = slice(at, at + size_of(key))
                     at = its.stop
@@ -119,7 +119,7 @@ def statements_of(cells: Cells) -> Iterator[Statement]:
                     )
 
 
-def _ranks(queues: Sequence[int]) -> list[int]:
+def ranks_in(queues: Sequence[int]) -> list[int]:
     """Of each the number among those before it that are equal."""
     counts: dict[int, int] = defaultdict(int)
     found = []
@@ -131,7 +131,7 @@ def _ranks(queues: Sequence[int]) -> list[int]:
 
 def size_of(key: Copy | Call) -> int:
     """How many numbers an action with this key has."""
-    return 2 if isinstance(key, Copy) else len(key.lengths) + sum(1 + len(bound.lengths) for bound in key.bound)
+    return 2 if isinstance(key, Copy) else key.own + sum(1 + len(bound.lengths) for bound in key.bound)
 
 
 def _cut_rule(rule: Rule, its: slice) -> Rule:

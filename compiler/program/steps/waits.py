@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.errors import InternalError
 from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits, begin_of
-from compiler.program.steps.commands import SIDES, SLOTS, Commands, spread
+from compiler.program.steps.commands import SIDES, SLOTS, Commands, different, spread
 from compiler.program.steps.conflicts import Conflicts, Pairs
 from compiler.program.steps.order import Turns
 from compiler.program.timing.ticks import Flags, Ints
@@ -79,7 +79,7 @@ def inside_of(group: GroupStatements, conflicts: Conflicts) -> Inside:
     # in one iteration what comes first may differ from statement to statement
     same = (commands.steps[one] == commands.steps[other]) & (gaps == 0)
     same &= (statements[one] >= 0) & (statements[other] >= 0)
-    low, high = np.unique(statements[np.stack([one[same], other[same]])], axis=1)
+    low, high = np.divmod(different(statements[one[same]] * count + statements[other[same]]), max(1, count))
     return Inside(
         slot_of=slot_of,
         pairs=pairs,
@@ -95,7 +95,8 @@ def _spread_over(slots: Ints, slot_of: Ints, pairs: Pairs) -> Pairs:
     meet whatever is in the other slot. `slots`: by statement.
     """
     # the numbers in each slot stand together
-    members = np.unique(np.stack([slots, slot_of]), axis=1)
+    count = int(slot_of.max(initial=0)) + 1
+    members = np.stack(np.divmod(different(slots * count + slot_of), count))
     ranges = [[np.searchsorted(members[0], column, side=side) for side in SIDES] for column in pairs[:2]]
     (first, first_end), (second, second_end) = ranges
     owners, numbers = spread((first_end - first) * (second_end - second))

@@ -11,6 +11,7 @@ from math import ceil, prod
 
 from compiler.cost.array import CoreUse, ElementSizes, core_use, work_on_box
 from compiler.cost.levels import NO_BYTES, LevelBytes
+from compiler.cost.rates import waiting_sum_bytes
 from compiler.ops import ALL_KINDS
 from compiler.ops.base import Call
 from compiler.ops.contraction import Product
@@ -86,13 +87,12 @@ class _TableWork:
         kind, call = ALL_KINDS[unit.kind], call_of_unit(unit, table, unit.kind)
         constants = tuple(operand is not None and operand.constant for operand in unit.operands)
         facts = call_facts(kind, call, constants)
-        axes = kind.summed(call) if isinstance(kind, Product) else None
         return cls(
             unit=unit,
             call=call,
             facts=facts,
             sizes=_sizes(unit, facts),
-            summed=0 if axes is None else call.tensor(0).shape[axes[0]],
+            summed=kind.summed_extent(call) if isinstance(kind, Product) else 0,
             profile=profile,
         )
 
@@ -104,9 +104,10 @@ class _TableWork:
         if facts.matrix is not None and share != 1:
             parts = ceil(facts.matrix.in_channels * share)
             facts = replace(facts, matrix=replace(facts.matrix, in_channels=parts), macs=facts.macs * share)
-        if not is_last:
+        if facts.matrix is not None:
             # what is added and applied once waits for the last part of the sum
-            facts = replace(facts, vector_ops=Fraction(0) if facts.matrix is not None else facts.vector_ops)
+            beside = (facts.vector_ops - facts.summing if is_last else 0) + (0 if is_first else facts.joining)
+            facts = replace(facts, vector_ops=facts.summing * share + beside)
         work = work_on_box(facts, self.unit.output.axes, lengths, self.profile)
         use = core_use(facts, work, self.sizes, self.profile)
         elements = prod(lengths)
@@ -120,7 +121,7 @@ class _TableWork:
         )
 
     def _sums(self, elements: int, *, is_first: bool, is_last: bool) -> LevelBytes:
-        size = self.profile.waiting_sum_bytes
+        size = waiting_sum_bytes(self.facts, self.profile)
         return LevelBytes(
             read=0 if is_first else elements * size,
             written=0 if is_last else elements * (size - self.sizes.output),

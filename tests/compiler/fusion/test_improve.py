@@ -439,7 +439,7 @@ def test_what_no_memory_helps_is_not_named_before_a_memory_that_does() -> None:
     """Sums in parts do not pass the SRAM in pieces, but the other tilings lack room in the cores."""
     values = profile_values("edge4")
     values |= {"clusters_per_chip": 2, "cores_per_cluster": 1, "wram": None, "addressing": "tables"}
-    values["nram"] |= {"capacity_bytes": 258, "weight_bytes": None}
+    values["nram"] |= {"capacity_bytes": 40, "weight_bytes": None}
     values["sram"] = {"capacity_bytes": 16_408, "weight_bytes": 65_536, "read_pj_per_byte": 1, "write_pj_per_byte": 1}
     values["engines"] = {name: {"bytes_per_cycle": 8} for name in ("gdma", "mvdma", "cdma", "bus")}
     values["matrix"]["arrays"] = {"float32": {"k": 4, "c": 1}}

@@ -155,9 +155,12 @@ def test_partial_sums_add_up_to_the_whole(name: str, data: st.DataObject) -> Non
         with pytest.raises(InternalError, match="groups"):
             kind.compute_box(call, box, slabs, partial=True)
         return
-    extent = arrays[1].shape[axes[1]]
+    of_data, of_weight = axes
+    assert of_data is not None
+    assert of_weight is not None
+    extent = arrays[1].shape[of_weight]
     bounds = sorted({0, extent, *data.draw(st.lists(st.integers(0, extent), max_size=3))})
-    pairs = zip(parts_of(slabs[0], axes[0], bounds), parts_of(slabs[1], axes[1], bounds), strict=True)
+    pairs = zip(parts_of(slabs[0], of_data, bounds), parts_of(slabs[1], of_weight, bounds), strict=True)
     found = [kind.compute_box(call, box, (a, b, *slabs[2:]), partial=True) for a, b in pairs]
     wide = {"float16": "float32"}.get(call.result.dtype, call.result.dtype)
     assert {part.dtype.name for part in found} == {wide}

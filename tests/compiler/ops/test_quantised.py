@@ -317,12 +317,15 @@ def test_parts_of_integer_sums_add_up_in_int32(name: str, data: st.DataObject) -
         return
     operands = case.operands[1]
     assert operands is not None
-    extent = operands.shape[axes[1]]
+    of_data, of_weight = axes
+    assert of_data is not None
+    assert of_weight is not None
+    extent = operands.shape[of_weight]
     bounds = sorted({0, extent, *data.draw(st.lists(st.integers(0, extent), max_size=3))})
     found = []
     for part in itertools.pairwise(bounds):
         cut = []
-        for slab, axis in zip(slabs[:2], axes, strict=True):
+        for slab, axis in zip(slabs[:2], (of_data, of_weight), strict=True):
             ranges = () if slab is None else (*slab.ranges[:axis], part, *slab.ranges[axis + 1 :])
             cut.append(None if slab is None else Slab(ranges, slab.values[inside(ranges, slab.ranges)]))
         found.append(kind.compute_box(call, box, (*cut, *slabs[2:]), partial=True))

@@ -261,7 +261,7 @@ def test_a_unit_that_is_not_what_its_identifier_says_is_refused() -> None:
     [
         ("manifest", b'"model_name"', b'"model_nam"', "manifest, byte 0: not what belongs here"),
         ("manifest", b'"model_name":"small"', b'"model_name": "small"', "not canonical"),
-        ("manifest", b'"schema":3', b'"schema":2', "version"),
+        ("manifest", b'"schema":4', b'"schema":3', "version"),
         ("manifest", b'"region":3', b'"region":2', "weights are not those"),
         ("manifest", b'"offset":0', b'"offset":-1', "not inside"),
         ("manifest", b'"stored_bytes":100', b'"stored_bytes":999', "not inside|does not make up"),

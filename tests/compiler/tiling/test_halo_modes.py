@@ -10,7 +10,7 @@ from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.halos import exchanged_halo
 from compiler.tiling.loads import op_weights
-from compiler.tiling.pace import in_turn, turns, unevenness
+from compiler.tiling.pace import Unevenness, in_turn, turns
 from compiler.tiling.placement import Placement, pairs
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightLoads
 from compiler.tiling.tiled import TiledGroup
@@ -435,8 +435,8 @@ def test_the_busiest_core_makes_more_of_an_op_before_the_output(mode: HaloMode) 
     core = {"N": 1, "C": 1, "H": 4, "W": 16}
     group = tiled(geometry, {}, mode, profile=profile, core=core, cores=4, core_spread=Spread.BANDS)
     total = 18 if mode is EXCHANGE else 4 * 6
-    assert unevenness(group, geometry.ops[0]) == pytest.approx((6 / total) / (4 / 16))
-    assert unevenness(group, geometry.ops[1]) == 1.0
+    assert Unevenness(group).of(geometry.ops[0]) == pytest.approx((6 / total) / (4 / 16))
+    assert Unevenness(group).of(geometry.ops[1]) == 1.0
 
 
 def test_weights_in_input_slices_come_again_for_every_tile_of_a_channel_slice() -> None:

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START, SOURCE_ADDRESS, TARGET_ADDRESS
+from compiler.program.loops.loops import (
+    BINDING_ADDRESS,
+    BINDING_FIELDS,
+    ENTRY_START,
+    ENTRY_SUM,
+    SOURCE_ADDRESS,
+    TARGET_ADDRESS,
+)
 from compiler.program.program import BINDING, CALL, COMMAND, ENTRY, Program
 
 
@@ -85,6 +92,8 @@ def expanded(program: Program) -> Program:
             entry = program.tables[call["table"]].entries[call["entry"]].copy()
             for axis in range(len(entry["starts"])):
                 entry["starts"][axis] += changes.get(ENTRY_START + axis, 0)
+            for name in ("sum_start", "sum_stop"):
+                entry[name] += changes.get(ENTRY_SUM, 0)
             commands[number]["call"] = len(calls)
             calls.append((call["table"], len(entries[call["table"]]), len(bindings), call["count"]))
             entries[call["table"]].append(entry)

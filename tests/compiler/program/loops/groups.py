@@ -10,10 +10,13 @@ import numpy as np
 import onnx
 
 from compiler.errors import LimitError
+from compiler.frontend.patterns import RecognisePatterns
 from compiler.frontend.precision import SetPrecision
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments
+from compiler.ops.op_facts import graph_facts
 from compiler.options import parse_options
+from compiler.partition.attention import FuseAttention
 from compiler.profile.load import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.program.decode import Decoders
@@ -124,6 +127,53 @@ def random_clusters(seed: int) -> tuple[Network, TiledGroup] | None:
         bus=pick(True, False),
     )
     found = group(network, profile, tile, mode, core, **changes)
+    return (network, found) if fits(found) else None
+
+
+class _Always:
+    """One op for whatever can be one."""
+
+    def price(self, groups: list[tuple[int, ...]]) -> float | None:
+        return 0.0 if groups == [(0,)] else None
+
+
+def fused_attention(network: Network) -> Network:
+    """A network with one op for each of its attentions, whatever that costs."""
+    graph = RecognisePatterns(source=network.source).run(network.facts.graph)
+    candidates: Any = _Always()
+    network.facts = graph_facts(FuseAttention(source=network.source, candidates=lambda _: candidates).run(graph))
+    return network
+
+
+def random_sums(seed: int) -> tuple[Network, TiledGroup] | None:
+    """A product or an attention whose sums are made in many parts on one to four cores; None where it does not fit."""
+    random = np.random.default_rng([seed, 2])
+
+    def pick(*values: Any) -> Any:
+        return values[int(random.integers(len(values)))]
+
+    model = Model(opset=18, seed=seed)
+    rows, depth = int(random.integers(20, 60)), int(random.integers(25, 70))
+    if pick(True, False):
+        x, filters = model.input([1, depth, rows, pick(1, 4)], "x"), pick(4, 8)
+        x = model.conv(x, depth, filters, pick(1, 3), bias=pick(True, False))
+        model.output(model.relu(x) if pick(True, False) else x)
+        network = Network(model, seed=seed)
+    else:
+        heads = pick(1, 3)
+        q, k, v = (model.input([heads, *its]) for its in ((rows, 4), (4, depth), (depth, pick(4, 6))))
+        x = model.node("MatMul", [q, k])
+        x = model.node("Add", [x, model.input(pick([rows, depth], [depth], [heads, 1, depth]))])
+        model.output(model.node("MatMul", [model.node("Softmax", [x], axis=-1), v]))
+        network = fused_attention(Network(model, seed=seed))
+    cores = pick(1, 2, 4)
+    changes: dict[str, Any] = {
+        "units": cores,
+        "spread": Spread.SINGLE if cores == 1 else Spread.BANDS,
+        "double_buffered": pick(True, True, False),
+        "input_slices": pick(depth // 2, depth // 3, depth // 5, depth),
+    }
+    found = group(network, chip(cores=cores, nram=pick(1 << 13, 1 << 16)), {"H": pick(2, 3, 4)}, **changes)
     return (network, found) if fits(found) else None
 
 

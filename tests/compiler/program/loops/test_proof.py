@@ -30,7 +30,7 @@ from tests.compiler.program.builder import (
 from tests.compiler.program.loops.chains import ROW, LoopBuilder, random_chain
 from tests.compiler.program.loops.changes import KINDS, changed
 from tests.compiler.program.loops.expander import expanded, instances_of
-from tests.compiler.program.loops.groups import LONG, lowered_group, random_clusters
+from tests.compiler.program.loops.groups import LONG, lowered_group, random_clusters, random_sums
 from tests.compiler.program.plain_proof import PlainProof, judge
 from tests.compiler.program.random_programs import random_program
 from tests.compiler.program.test_mutations import LIMITS, mutate
@@ -110,6 +110,15 @@ def test_random_groups_under_an_sram_are_proved_like_their_expanded_programs(see
     assert verdict == "safe"
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_sums_in_parts_are_proved_like_their_expanded_programs(seed: int) -> None:
+    """Parts of what is summed loop: a program has as many statements for many of them as for few."""
+    found = lowered_group(seed, random_sums)
+    assert found is not None
+    verdict, _ = judged(found.program, expanded(found.program))
+    assert verdict == "safe"
+
+
 def test_random_chains_are_judged_like_their_expanded_programs() -> None:
     """Nests one after another and side by side; what a nest writes to the DRAM another one reads."""
     counts: Counter[str] = Counter()
@@ -129,7 +138,8 @@ def test_changed_programs_are_refused_exactly_when_the_expanded_ones_are(turn: i
     """In a turn each group and each of ten chains is changed in each way."""
     groups = [found for seed in (1, 2, 5, 9) if (found := group_program(seed)) is not None]
     groups += [its.program for seed in (34, 12) if (its := lowered_group(seed, random_clusters)) is not None]
-    counts = check_changes(groups, range(72 * turn, 72 * (turn + 1)))
+    groups += [its.program for seed in (1, 6) if (its := lowered_group(seed, random_sums)) is not None]
+    counts = check_changes(groups, range(96 * turn, 96 * (turn + 1)))
     counts += check_changes(map(random_chain, range(20)), range(120 * turn, 120 * (turn + 1)))
     assert {key.split(": ")[1] for key in counts} == {"safe", "refused"}
     # each kind of change is noticed sometimes

@@ -12,7 +12,8 @@ import pytest
 
 from compiler.program.steps.action import Action, Copy, touches_of
 from compiler.program.steps.commands import Commands, Kinds, Lists, Nodes
-from compiler.program.steps.conflicts import atoms_of, conflicts_of, runs_of
+from compiler.program.steps.conflicts import conflicts_of
+from compiler.program.steps.meetings import atoms_of, runs_of
 
 SIZE = 48
 

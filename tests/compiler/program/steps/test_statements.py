@@ -11,8 +11,9 @@ import pytest
 from compiler.program.steps.action import Action, Copy, Inner, Numbers, Space
 from compiler.program.steps.axis_runs import Columns, Run, runs_of
 from compiler.program.steps.cells import Cells
-from compiler.program.steps.commands import Kinds, Nodes
+from compiler.program.steps.commands import Commands, Kinds, Nodes, all_commands
 from compiler.program.steps.conflicts import conflicts_of, walked
+from compiler.program.steps.statement_commands import StatementCommands
 from compiler.program.steps.statements import numbers_at, statements_of
 
 LOAD, CALL = 0, 1
@@ -75,7 +76,8 @@ def _key(queue: int, source: int, target: int, size: int) -> Copy:
 def distances_of(groups: Sequence[Pipeline], regions: Sequence[tuple[int, int]]) -> dict[tuple[Node, Node], int]:
     """By pairs of nodes of groups that follow one another the least iterations between them."""
     kinds = Kinds()
-    commands = [walked(Cells(group), kinds) for group in groups]
+    cells = [Cells(group) for group in groups]
+    commands = [StatementCommands(its.steps, list(statements_of(its))).at(walked(its), kinds) for its in cells]
     nodes = Nodes.of((number, its.steps, its.queues) for number, its in enumerate(commands))
     conflicts = conflicts_of(nodes, commands, [group.iterations for group in groups], regions)
     names = list(zip(nodes.groups.tolist(), nodes.steps.tolist(), nodes.queues.tolist(), strict=True))
@@ -102,6 +104,25 @@ def test_statements_say_what_steps_say_at_every_tile(pipeline: Pipeline) -> None
             its = [action.numbers for action in pipeline.at(step, iteration)]
             assert its == ([found.pop((step, iteration))] if its else [])
     assert not found
+
+
+@pytest.mark.parametrize("pipeline", [Pipeline(5, 6), Pipeline(4, 7, gap=32), Pipeline(3, 5, halves=4)])
+def test_commands_of_statements_are_those_that_steps_say(pipeline: Pipeline) -> None:
+    statements, kinds = StatementCommands(pipeline, list(statements_of(Cells(pipeline)))), Kinds()
+    every = all_commands(pipeline, kinds, 0, pipeline.iterations)
+    assert every is not None
+    assert _columns_of(every) == _columns_of(statements.at(np.arange(-1, pipeline.iterations), kinds))
+    for count in (0, 5, len(every) - 1, len(every)):
+        first = _columns_of(statements.first(count, 2, pipeline.iterations, kinds))
+        # the first iteration after which there are two, and more commands than so many
+        more = every.iterations[min(count, len(every) - 1)]
+        assert first == [its for its in _columns_of(every) if its[0] <= max(1, more)]
+
+
+def _columns_of(commands: Commands) -> list[tuple[int, int, int, int, int, list[int]]]:
+    columns = (commands.iterations, commands.steps, commands.queues, commands.ranks, commands.kinds)
+    rows = np.split(commands.numbers.rows, commands.numbers.offsets[1:-1])
+    return list(zip(*(its.tolist() for its in columns), [its.tolist() for its in rows], strict=True))
 
 
 @pytest.mark.parametrize("width", [6, 7])

@@ -15,6 +15,7 @@ from compiler.program.steps.commands import Kinds, Nodes
 from compiler.program.steps.conflicts import conflicts_of, walked
 from compiler.program.steps.loop_rows import loop_rows_of
 from compiler.program.steps.rows import CommandRows
+from compiler.program.steps.statement_commands import StatementCommands
 from compiler.program.steps.statements import Statement, statements_of
 from compiler.program.steps.waits import Inside, inside_of
 
@@ -68,7 +69,8 @@ def _key(queue: int) -> Copy:
 def _group(steps: Steps) -> tuple[GroupStatements, Sequence[Statement], Inside]:
     """A group of one step, its statements, and what waits inside it."""
     cells, kinds = Cells(steps), Kinds()
-    statements, commands = list(statements_of(cells)), walked(cells, kinds)
+    statements = list(statements_of(cells))
+    commands = StatementCommands(steps, statements).at(walked(cells), kinds)
     none = np.zeros(len(statements), dtype=np.int64)
     queues = np.array([its.queue for its in statements], dtype=np.int64)
     nodes = Nodes.of([(0, none, queues)])
