@@ -247,7 +247,7 @@ def streamed_inputs(kind: OpKind, call: Call) -> tuple[int, ...]:
 
 
 def _summed(kind: OpKind, call: Call) -> frozenset[int]:
-    """Positions of the inputs of which an axis is summed."""
+    """Positions of the inputs that have a summed axis."""
     axes = (kind.summed(call) if isinstance(kind, Product) else None) or ()
     return frozenset(number for number, axis in enumerate(axes) if axis is not None)
 

@@ -283,7 +283,7 @@ class Context:
             order = np.argsort(first)
             numbered["entry"][mine] = np.argsort(order)[places]
             entries = np.array([table.entries[number] for number in called[order].tolist()], dtype=ENTRY)
-            unit = self._unit(table.op, tuple(int(e) for e in entries["lengths"].max(axis=0)[: table.rank]))
+            unit = self._unit(table.op, tuple(int(e) for e in entries["lengths"].max(axis=0, initial=1)[: table.rank]))
             key = (unit.kind, unit.attributes, unit.operands, unit.output, unit.gathers, len(unit.extents))
             number = number_of.setdefault(key, len(units))
             if number == len(units):

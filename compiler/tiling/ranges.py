@@ -61,13 +61,13 @@ class AxisRanges:
         self.is_recomputed = tiles is None or tiles.mode is HaloMode.RECOMPUTE
         self.is_kept = (count if tiles is None else tiles.count) <= TILES_KEPT
         self._ranges: dict[tuple[bytes, bytes], AxisRange] = {}
-        self._reached: dict[tuple[int, ...], AxisRange] = {}
-        # with the source: others ask of ranges that are not kept here, and an id names a range only while it lives
+        # each with what was asked of: others ask of ranges that are not kept here, and an id names one while it lives
+        self._reached: dict[tuple[int, ...], tuple[AxisRange, AxisRange]] = {}
         self._anew: dict[int, tuple[Ints, Ints, Ints, AxisRange, AxisRange]] = {}
-        self._shares: dict[tuple[int, ...], Share] = {}
+        self._shares: dict[tuple[int, ...], tuple[Share, list[AxisRange]]] = {}
         self.columns: dict[int, Column] = {}
-        self._longest: dict[int, int] = {}
-        self._steps: dict[tuple[tuple[int, int, int], ...], int] = {}
+        self._longest: dict[int, tuple[int, AxisRange]] = {}
+        self._steps: dict[tuple[tuple[int, int, int], ...], tuple[int, list[tuple[AxisRange, int, int]]]] = {}
         self._wholes: dict[int, AxisRange] = {}
 
     def known(self, starts: Ints, stops: Ints) -> AxisRange:
@@ -92,16 +92,17 @@ class AxisRanges:
         """The range of an input axis that an op needs for a range of an axis of its output that it maps."""
         scaled = (axis_map.scale, axis_map.low, axis_map.high, axis_map.divisor, axis_map.block)
         key = (id(entry), *scaled, extent)
-        found = self._reached.get(key)
-        if found is None:
-            _, starts, stops = entry
-            if self.axis is None:
-                begin, end = axis_map.project_one(int(starts[0]), int(stops[0]), extent)
-                found = self.known(np.array([begin], dtype=np.int64), np.array([end], dtype=np.int64))
-            else:
-                found = self.known(*axis_map.project(starts, stops, extent))
-            if self.is_kept:
-                self._reached[key] = found
+        known = self._reached.get(key)
+        if known is not None:
+            return known[0]
+        _, starts, stops = entry
+        if self.axis is None:
+            begin, end = axis_map.project_one(int(starts[0]), int(stops[0]), extent)
+            found = self.known(np.array([begin], dtype=np.int64), np.array([end], dtype=np.int64))
+        else:
+            found = self.known(*axis_map.project(starts, stops, extent))
+        if self.is_kept:
+            self._reached[key] = found, entry
         return found
 
     def fresh(self, entry: AxisRange) -> tuple[Ints, Ints, Ints]:
@@ -132,32 +133,34 @@ class AxisRanges:
 
     def longest(self, entry: AxisRange) -> int:
         """The length of the longest range."""
-        found = self._longest.get(id(entry))
-        if found is None:
-            # imported where it is used alone: it brings a compiler with it
-            from compiler.tiling.kernels import longest_of
+        known = self._longest.get(id(entry))
+        if known is not None:
+            return known[0]
+        # imported where it is used alone: it brings a compiler with it
+        from compiler.tiling.kernels import longest_of
 
-            found = longest_of(entry[1], entry[2])
-            if self.is_kept:
-                self._longest[id(entry)] = found
+        found: int = longest_of(entry[1], entry[2])
+        if self.is_kept:
+            self._longest[id(entry)] = found, entry
         return found
 
     def share(self, entries: list[AxisRange]) -> Share:
         """What tiles need and make along the axis of a tensor that has these ranges."""
         key = tuple(map(id, entries))
-        found = self._shares.get(key)
-        if found is None:
-            assert self.tiles is not None
-            needed = product([np.maximum(stops - starts, 0) for _, starts, stops in entries])
-            if self.is_recomputed:
-                found = Share(needed, needed, NONE, self.tiles)
-            else:
-                fresh = [self._made_anew(entry) for entry in entries]
-                at_hand = product([first - entry[1] for entry, (first, *_) in zip(entries, fresh, strict=True)])
-                waiting = product([its[2] for its in fresh])
-                found = Share(needed, needed - np.minimum(at_hand, needed), waiting, self.tiles)
-            if self.is_kept:
-                self._shares[key] = found
+        known = self._shares.get(key)
+        if known is not None:
+            return known[0]
+        assert self.tiles is not None
+        needed = product([np.maximum(stops - starts, 0) for _, starts, stops in entries])
+        if self.is_recomputed:
+            found = Share(needed, needed, NONE, self.tiles)
+        else:
+            fresh = [self._made_anew(entry) for entry in entries]
+            at_hand = product([first - entry[1] for entry, (first, *_) in zip(entries, fresh, strict=True)])
+            waiting = product([its[2] for its in fresh])
+            found = Share(needed, needed - np.minimum(at_hand, needed), waiting, self.tiles)
+        if self.is_kept:
+            self._shares[key] = found, entries
         return found
 
     def steps(self, entries: list[tuple[AxisRange, int, int]]) -> int:
@@ -166,15 +169,16 @@ class AxisRanges:
         With each range into how many parts cores cut it, and the lanes of the array along it; those of one part.
         """
         key = tuple([(id(entry), cut, lane) for entry, cut, lane in entries])
-        found = self._steps.get(key)
-        if found is None:
-            # imported where it is used alone: it brings a compiler with it
-            from compiler.tiling.kernels import steps_of
+        known = self._steps.get(key)
+        if known is not None:
+            return known[0]
+        # imported where it is used alone: it brings a compiler with it
+        from compiler.tiling.kernels import steps_of
 
-            counts = [steps_of(*self.fresh(entry)[:2], cut, lane) for entry, cut, lane in entries]
-            found = counts[0][0] if len(counts) == 1 else int(product([its for _, its in counts]).sum())
-            if self.is_kept:
-                self._steps[key] = found
+        counts = [steps_of(*self.fresh(entry)[:2], cut, lane) for entry, cut, lane in entries]
+        found: int = counts[0][0] if len(counts) == 1 else int(product([its for _, its in counts]).sum())
+        if self.is_kept:
+            self._steps[key] = found, entries
         return found
 
     @lazy
