@@ -34,12 +34,19 @@ hypothesis.settings.register_profile(
     ],
 )
 hypothesis.settings.load_profile("tessera")
+hypothesis.settings.register_profile(matrices.FEWER, hypothesis.settings.default)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--update-golden`, which rewrites the golden files, and `--matrices`."""
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files under tests/golden")
     matrices.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let properties that take long try fewer examples in `make test`."""
+    if config.getoption("--matrices") == "first":
+        hypothesis.settings.load_profile(matrices.FEWER)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

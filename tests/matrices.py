@@ -5,18 +5,23 @@ tests carry `pytest.mark.matrix(first=N, rest=M)`. Cases are ranked by a hash of
 choice is the same everywhere and stays when cases are added: `make test` runs the first N, `make test-sample` the M
 after these, `make test-all` all. What carries `slow` (whole processes or networks, for many seconds) is run by
 `make test-sample` too, and by `make test` not; what carries `full` (minutes of one case) by `make test-all` alone.
+A property that takes long is decorated with `tries`: both run it, `make test` with fewer examples.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Any, Final, Literal
 
+import hypothesis
 import pytest
 
 Extent = Literal["first", "rest", "all"]
 SEED: Final = 22
+# The profile of Hypothesis that `make test` has.
+FEWER: Final = "fewer"
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -27,6 +32,12 @@ def add_option(parser: pytest.Parser) -> None:
         default="all",
         help="cases of large matrices: the first few and quick tests; the sampled rest and slow ones; everything",
     )
+
+
+def tries(first: int, rest: int) -> Callable[[Any], Any]:
+    """How many examples a property tries: `first` in `make test`, otherwise `rest`."""
+    count = first if hypothesis.settings.get_current_profile_name() == FEWER else rest
+    return lambda test: pytest.mark.tries(hypothesis.settings(max_examples=count)(test))
 
 
 def rank(name: str) -> bytes:
@@ -46,7 +57,7 @@ def select(items: list[pytest.Item], extent: Extent) -> tuple[list[pytest.Item],
         marker = item.get_closest_marker("matrix")
         if marker is not None:
             matrices[marker.kwargs.get("name", item.nodeid.partition("[")[0])].append(item)
-        elif (item.get_closest_marker("slow") is not None) == (extent == "rest"):
+        elif item.get_closest_marker("tries") or (item.get_closest_marker("slow") is not None) == (extent == "rest"):
             taken.add(item.nodeid)
     for cases in matrices.values():
         marker = cases[0].get_closest_marker("matrix")

@@ -16,7 +16,7 @@ class Case(Item):
 
 
 def collected(request: pytest.FixtureRequest) -> list[pytest.Item]:
-    """Ten cases of a matrix, two marked `full`, and three tests outside it."""
+    """Ten cases of a matrix, two marked `full`, and four tests outside it."""
 
     def case(name: str, *marks: pytest.MarkDecorator) -> pytest.Item:
         made = Case.from_parent(request.session, name=name, nodeid=name)
@@ -25,8 +25,9 @@ def collected(request: pytest.FixtureRequest) -> list[pytest.Item]:
         return made
 
     matrix = pytest.mark.matrix(first=2, rest=3)
+    tried = case("test_tried", pytest.mark.tries)
     cases = [case(f"test_case[{n}]", matrix, *[pytest.mark.full] * (n > 7)) for n in range(10)]
-    return [*cases, case("test_full", pytest.mark.full), case("test_slow", pytest.mark.slow), case("test_plain")]
+    return [*cases, case("test_full", pytest.mark.full), case("test_slow", pytest.mark.slow), case("test_plain"), tried]
 
 
 def names(request: pytest.FixtureRequest, extent: Extent) -> list[str]:
@@ -39,9 +40,9 @@ def names(request: pytest.FixtureRequest, extent: Extent) -> list[str]:
 
 def test_the_first_cases_and_the_rest_are_the_best_ranked_and_none_twice(request: pytest.FixtureRequest) -> None:
     ranked = sorted((f"test_case[{n}]" for n in range(8)), key=rank)
-    assert set(names(request, "first")) == {*ranked[:2], "test_plain"}
-    assert set(names(request, "rest")) == {*ranked[2:5], "test_slow"}
+    assert set(names(request, "first")) == {*ranked[:2], "test_plain", "test_tried"}
+    assert set(names(request, "rest")) == {*ranked[2:5], "test_slow", "test_tried"}
 
 
 def test_all_takes_what_is_slow_too(request: pytest.FixtureRequest) -> None:
-    assert len(names(request, "all")) == 13
+    assert len(names(request, "all")) == 14

@@ -185,10 +185,11 @@ class Evaluator:
             known = self._totals[group] = Totals.of((choice.cost,))
         return known
 
-    def refined(self, group: int, tried: int, beside: Totals = NO_TOTALS) -> Choice:
-        """The tiling of a group that has one, with the best of at most so many tiles by cost (FUSE-O).
+    def refined(self, group: int, tried: int, beside: Totals = NO_TOTALS) -> tuple[Choice, int]:
+        """The best of at most so many tilings by cost of a group that has one (FUSE-O); and how many had to be priced.
 
-        `beside`: totals of all other groups, where the objective is no sum.
+        None had if the content was asked about before. `beside`: totals of all other groups, where the objective is no
+        sum.
         """
         choice = self.tiling(group)
         if isinstance(choice, Refusal):
@@ -198,19 +199,22 @@ class Evaluator:
         same = self._refined.get(content)
         if same is not None:
             found = _renamed(*same, geometry)
-            return choice if isinstance(found, Refusal) else found
-        better = refined(choice, geometry, self.profile, self.constraints(group), self._wishes, tried, beside)
+            return choice if isinstance(found, Refusal) else found, 0
+        bound = self.constraints(group)
+        better, priced = refined(choice, geometry, self.profile, bound, self._wishes, tried, beside)
         geometry.forget_frustums()
         self._refined[content] = (geometry.inputs, geometry.indices, better)
-        return better
+        return better, priced
 
     def other_tilings(self, group: int, choice: Choice, count: int) -> list[Choice]:
-        """At most so many other tilings of a group that has this one, those with the least price first."""
+        """At most so many other tilings of a group that has this one: with the largest tile, then by price."""
         geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
         tried, bound = _TILES_NEARBY // self.steps(group), self.constraints(group)
         found = nearly_as_good(choice, geometry, self.profile, bound, self._wishes, tried, count)
         geometry.forget_frustums()
-        return found
+        largest = self.tiling(group)
+        others = {one.tiling: one for one in (largest, *found) if isinstance(one, Choice)}
+        return [other for other in others.values() if other.tiling != choice.tiling][:count]
 
     def under(self, fusion: Literal["search", "rules", "none"]) -> Evaluator:
         """This evaluator under another strategy: other rules bind groups."""

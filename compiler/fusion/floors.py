@@ -27,7 +27,7 @@ from compiler.ops.op_facts import GraphFacts, OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import reads_own_channels
 from compiler.tiling.traffic import element_sizes
-from compiler.tiling.weights import weight_slice_bytes
+from compiler.tiling.weights import slices_tried, weight_slice_bytes
 from compiler.units import ceil_div
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -256,13 +256,19 @@ class GroupFloors:
         return (float(live), *(self._passing(op, spread) for spread in self._spreads))
 
     def _passing(self, op: OpFacts, spread: _SpreadOver) -> float:
-        """Bytes that an op's weights take on their way in the fewest slices: without SRAM in a core, else in there."""
+        """Bytes that an op's weights take on their way in the most slices: without SRAM in a core, else in there.
+
+        They come in the fewest that fit, or in less than twice as many where that leaves fewer lanes idle.
+        """
         profile = self.profile
         if profile.is_stationary or not op.weight_bytes:
             return 0.0
         unit = op.weight_bytes * float(profile.weights.compression) / spread.channel_units
         core = unit / spread.channel_cores
-        slices = max(1, ceil(core / weight_slice_bytes(profile)))
+        shape = self._graph.facts.tensors[op.output].shape
+        channels = 1 if op.channel_axis is None else shape[op.channel_axis]
+        mine = ceil_div(channels, spread.channel_units * spread.channel_cores)
+        slices = slices_tried(max(1, ceil(core)), mine, weight_slice_bytes(profile))[-1]
         if profile.units.are_cores:
             return core / slices * min(2, slices) * (1 - _ROUNDING)
         return min(unit, core / slices * profile.cores_per_cluster) * (1 - _ROUNDING)

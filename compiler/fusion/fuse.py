@@ -230,7 +230,9 @@ def _known_of(found: SearchResult, evaluator: Evaluator, outside: Totals) -> Sea
 
 def _improved(evaluator: Evaluator, part: Work, groups: tuple[int, ...], outside: Totals) -> Grouped:
     found = improve(evaluator, part.graph, groups, outside, frozenset(part.fixed))
-    return Grouped(evaluator=found.evaluator, groups=found.groups)
+    before = found.unmoved
+    unmoved = None if before is None else Grouped(evaluator=before.evaluator, groups=before.groups)
+    return Grouped(evaluator=found.evaluator, groups=found.groups, unmoved=unmoved)
 
 
 def _value(found: Grouped, outside: Totals) -> float:

@@ -21,7 +21,8 @@ from compiler.tiling.figures import Check
 class Grouped:
     """The groups of a segment, who knows their tilings, and FUSE-20's verdict for those that `rules` grew.
 
-    `space`: the partitions among which strategy `search` found them, with what it priced.
+    `space`: the partitions among which strategy `search` found them, with what it priced. `unmoved`: the groups before
+    boundaries were moved, if they were.
     """
 
     evaluator: Evaluator
@@ -29,6 +30,7 @@ class Grouped:
     gains: Mapping[int, Check] = field(default_factory=dict)
     search: Searched | None = None
     space: Partitions | None = field(default=None, repr=False)
+    unmoved: Grouped | None = field(default=None, repr=False)
 
     @property
     def totals(self) -> Totals:

@@ -1,6 +1,7 @@
 """The improvement step: what the exact class of the search leaves out (FUSE-O).
 
-Groups with several outputs, joined from neighbours of a partition, and tiles by cost instead of the largest that fit.
+Groups with several outputs, joined from neighbours of a partition, tiles by cost instead of the largest that fit, and
+boundaries moved where these make that pay (`moves.py`).
 Nothing makes the objective worse, and limits count steps.
 """
 
@@ -12,37 +13,52 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from compiler.cost.objective import NO_TOTALS, Totals, objective_value, ranking
+from compiler.cost.objective import Totals, ranking
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.greedy import MAX_OPS, group_order
+from compiler.fusion.moves import Moves
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.tiling.choose import Refusal
 
 # So many groups are looked at before they are priced, to join them.
 LOOKED_MAX: Final = 4096
-# Steps of pricing: for joined groups, for tiles by cost of all groups, and of one group.
+# Steps of pricing joined groups.
 JOINED_MAX: Final = 64
-REFINED_MAX: Final = 1024
-_TILES_OF_GROUP: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improved:
-    """Groups in execution order, and the evaluator that knows their tilings."""
+    """Groups in execution order, the evaluator that knows their tilings, and if boundaries were moved those before."""
 
     evaluator: Evaluator
     groups: tuple[int, ...]
+    unmoved: Improved | None = None
 
 
 def improve(
-    evaluator: Evaluator, graph: SegmentGraph, groups: tuple[int, ...], outside: Totals, fixed: frozenset[int]
+    evaluator: Evaluator,
+    graph: SegmentGraph,
+    groups: tuple[int, ...],
+    outside: Totals,
+    fixed: frozenset[int],
+    *,
+    moves_boundaries: bool = True,
 ) -> Improved:
-    """Groups no worse than those given: neighbours joined where that pays, then tiles by cost.
+    """Groups no worse than those given: neighbours joined where that pays, then tiles by cost, and boundaries moved.
 
     `outside` are the totals of the other segments; `fixed` groups of a pinned schedule stay as they are.
+    `moves_boundaries`: not where groups were found by simulation, which prices would undo.
     """
-    groups = _joined(evaluator, graph, groups, outside, fixed)
-    return _refined(evaluator, groups, outside, fixed)
+    moves = Moves(evaluator, graph, _joined(evaluator, graph, groups, outside, fixed), outside, fixed)
+    moves.refine()
+    unmoved = Improved(evaluator=evaluator.with_tilings(moves.tilings), groups=moves.groups)
+    if not moves_boundaries:
+        return unmoved
+    moves.move()
+    if moves.groups == unmoved.groups:
+        return unmoved
+    moves.refine()
+    return Improved(evaluator=evaluator.with_tilings(moves.tilings), groups=moves.groups, unmoved=unmoved)
 
 
 def _joined(
@@ -103,25 +119,3 @@ def _may_join(evaluator: Evaluator, graph: SegmentGraph, union: int) -> bool:
     if union.bit_count() > MAX_OPS or len(graph.outputs_of(union)) < 2 or not graph.is_convex(union):
         return False
     return all(check.holds for check in evaluator.legality(graph, union))
-
-
-def _refined(evaluator: Evaluator, groups: tuple[int, ...], outside: Totals, fixed: frozenset[int]) -> Improved:
-    """The costliest groups with tiles by cost, as far as the whole gets no worse."""
-    objective = evaluator.options.objective
-    total = before = outside + evaluator.totals(groups)
-    costs = {group: evaluator.totals((group,)) for group in groups if group not in fixed}
-    kind = "energy" if objective == "edp" else objective
-    order = sorted(costs, key=lambda group: (-objective_value(kind, costs[group]), group))
-    better, left = {}, REFINED_MAX
-    for group in order:
-        tiles = min(_TILES_OF_GROUP, left) // evaluator.steps(group)
-        if not tiles:
-            continue
-        left -= tiles * evaluator.steps(group)
-        # the others as they were: equal groups are then refined once
-        beside = before - costs[group] if objective == "edp" else NO_TOTALS
-        found = evaluator.refined(group, tiles, beside)
-        after = total - costs[group] + Totals.of((found.cost,))
-        if ranking(objective, after) < ranking(objective, total):
-            better[group], total = found, after
-    return Improved(evaluator=evaluator.with_tilings(better), groups=groups)

@@ -38,7 +38,7 @@ class Rivals:
         return group not in self.part.fixed
 
     def tilings(self, group: int, choice: Choice, count: int) -> list[Choice]:
-        """At most so many other tilings of a group that has this one, those with the least price first."""
+        """At most so many other tilings of a group that has this one: with the largest tile, then by price."""
         return self.part.evaluator.other_tilings(group, choice, count)
 
     def with_tilings(self, grouped: Grouped, tilings: Mapping[int, Choice]) -> Grouped:
@@ -83,7 +83,8 @@ class Rivals:
         if rows is None:
             return None
         groups = execution_order(part.graph, [*part.fixed, *(space.groups[row] for row in rows)])
-        better = improve(part.evaluator, part.graph, groups, outside, frozenset(part.fixed))
+        fixed = frozenset(part.fixed)
+        better = improve(part.evaluator, part.graph, groups, outside, fixed, moves_boundaries=False)
         return replace(self.found, evaluator=better.evaluator, groups=better.groups)
 
     def finished(self, grouped: Grouped, simulated: Simulated) -> FusedSegment:

@@ -149,8 +149,8 @@ def pieces_of(
         if part is not None:
             found.append(tile.part(part))
     for store in stores:
-        cell = tiles.waiting(name, index, store.shape.axis)
-        part = overlap(box, cell) if cell is not None else None
-        if part is not None:
-            found.extend(store.pieces(tiles, name, index, part))
+        for cell in tiles.waiting(name, index, store.shape.axis):
+            part = overlap(box, cell)
+            if part is not None:
+                found.extend(store.pieces(tiles, name, index, part))
     return found

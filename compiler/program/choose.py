@@ -209,14 +209,15 @@ class _Chooser:
         best, least = first, self._sum(first)
         assert least is not None
         tried = {first.groups}
+        other = first.unmoved or self._regrouped(best)
         for _ in range(_REGROUPED):
-            other = self._regrouped(best)
             if other is None or other.groups in tried or self._left <= 0:
                 break
             tried.add(other.groups)
             its = self._sum(other)
             if its is not None and self._value(its) < self._value(least):
                 best, least = other, its
+            other = self._regrouped(best)
         best = self._retiled(best, least)
         return None if _same(best, first) else best
 

@@ -70,7 +70,8 @@ class CoreRounds:
 
     def _new_of_round(self, number: int) -> list[CoreRound]:
         of_units = [self.of_tile(unit, index) for unit, index in self._located.rounds[number]]
-        if self._located.group.exchanges and not self._channels.are_of_units and not self._located.shares_sums:
+        waits = self._located.group.exchanges and not self._located.tiles.both_ways
+        if waits and not self._channels.are_of_units and not self._located.shares_sums:
             found = [work for its in of_units for work in its]
         else:
             rows = zip_longest(*of_units)
@@ -177,8 +178,8 @@ class CoreRounds:
             its = tiles.frustums.tiles[axis]
             columns = [its.begins, np.arange(its.count) == 0]
             for dim in (dim for op in ops for dim in tiles.dims(op.output) if dim.axis == axis):
-                starts, stops, firsts = (np.array(ranges) for ranges in (dim.starts, dim.stops, dim.firsts))
-                columns += [stops > starts, stops > firsts]
+                starts, stops, firsts, lasts = map(np.array, (dim.starts, dim.stops, dim.firsts, dim.lasts))
+                columns += [stops > starts, lasts > firsts]
             of_tiles = [row.tobytes() for row in np.stack(columns, axis=1)]
             blocks = pairwise([*self.blocks[axis], its.count])
             found[axis] = [known.setdefault(tuple(of_tiles[begin:end]), len(known)) for begin, end in blocks]
@@ -393,8 +394,7 @@ class CoreMemory:
             if dim.axis is None:
                 box.append((dim.starts[0], dim.stops[0]))
             else:
-                number = index[dim.axis]
-                box.append((dim.firsts[number] if dim.axis in kept else dim.starts[number], dim.stops[number]))
+                box.append(dim.made(index[dim.axis]) if dim.axis in kept else dim.needed(index[dim.axis]))
         return tuple(box)
 
     def _core_part(self, name: str, box: Box, part: Part | None) -> Box:
@@ -409,8 +409,10 @@ class CoreMemory:
         kept = () if name in self._geometry.inputs else self._group.core_kept_axes
         longest = [
             max(
-                max(0, stop - (first if dim.axis in kept else start))
-                for start, stop, first in zip(dim.starts, dim.stops, dim.firsts, strict=True)
+                max(0, stop - start)
+                for start, stop in zip(
+                    *((dim.firsts, dim.lasts) if dim.axis in kept else (dim.starts, dim.stops)), strict=True
+                )
             )
             for dim in self._core_tiles.dims(name)
         ]

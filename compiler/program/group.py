@@ -168,15 +168,14 @@ class Halos:
         """True if tiles of other units need something of a tensor."""
         return self.located.group.exchanges and self.are_kept(name)
 
-    def send(self, name: str, unit: int, index: Index) -> None:
-        """Send what a tile made, and later tiles of other units need, to these units (TILE-3)."""
+    def send(self, name: str, unit: int, index: Index, axes: Sequence[str], *, back: bool) -> None:
+        """Send what a tile made, and tiles behind it (`back`: before it) of other units need, to these (TILE-3)."""
         if self.located.first_slice(name, index):
             # units that share out one tile send each other their parts of it, and keep for themselves what waits
             known = self.located.owners.of(index)
-            for axis in self.located.tiles.stored_axes(name):
-                later = self.located.tiles.successor(axis, index)
-                if later is not None:
-                    for other in self.located.owners.of(later):
+            for axis in axes:
+                for later in self.located.tiles.receivers(axis, index):
+                    for other in self.located.owners.of(later) if (later[axis] < index[axis]) is back else ():
                         if other not in known:
                             self._save(name, unit, index, later, other, axis)
 
@@ -194,7 +193,7 @@ class Halos:
         box = self.located.tiles.saved(name, index, later, axis, whole=other != unit)
         if box is None:
             return
-        targets, element = store.pieces(self.located.tiles, name, index, box), self.located.element(name)
+        targets, element = store.pieces(self.located.tiles, name, later, box), self.located.element(name)
         for source in self.held.pieces(name, unit, index, box):
             opcode, queue = self._way(unit, other, source.slot.place != store.slot.place)
             copy_common(self.located.emitter, opcode, queue, [source], targets, element)
@@ -240,9 +239,18 @@ class OpSteps:
         return every
 
     def send(self, name: str, op: OpFacts) -> Step:
-        """The step in which units send each other what later tiles need of a tensor."""
-        emit = self.each(partial(self.halos.send, name)) if self.halos.are_sent(name) else None
-        return self.step(f"send {name}", op, emit)
+        """The step in which units send each other what other tiles need of a tensor.
+
+        What comes from further than the neighbour is passed on by this one (`Tiles.ways`).
+        """
+
+        def emit(at: At) -> None:
+            jobs = self.located.rounds[at[0]]
+            for axes, back in self.located.tiles.ways(name):
+                for unit, index in reversed(jobs) if back else jobs:
+                    self.halos.send(name, unit, index, axes, back=back)
+
+        return self.step(f"send {name}", op, emit if self.halos.are_sent(name) else None)
 
     def share(self, step: int, op: OpFacts, engine: str) -> Step:
         """The step in which units that share out the channels send each other their parts of a result."""

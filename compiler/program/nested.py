@@ -131,17 +131,19 @@ class NestedCores:
     def _pass_results(self, op: OpFacts, at: At) -> None:
         """What other core tiles of the same core round need of a result, once it is made."""
         work, now = self._now(at)
-        for unit, _, core, index in work:
-            held = self.memory.tile(op.output, unit, core, index)
-            if held is not None and self.rounds.is_first(op.output, index):
-                self._pull(op.output, unit, core, index, held, now, at_once=True)
-            self._save_results(op.output, unit, core, index, now, at_once=True)
+        for axes, back in self.rounds.core_tiles.ways(op.output):
+            for unit, _, core, index in reversed(work) if back else work:
+                held = self.memory.tile(op.output, unit, core, index)
+                if held is not None and self.rounds.is_first(op.output, index):
+                    self._pull(op.output, unit, core, index, held, now, axes, at_once=True, back=back)
+                self._save_results(op.output, unit, core, index, now, axes, at_once=True, back=back)
 
     def _keep_results(self, name: str, at: At) -> None:
         """What later core tiles need of a tensor that no further op of this one reads."""
         work, now = self._now(at)
         for unit, _, core, index in work:
-            self._save_results(name, unit, core, index, now, at_once=False)
+            axes = self.rounds.core_tiles.stored_axes(name)
+            self._save_results(name, unit, core, index, now, axes, at_once=False)
 
     def _sums(self, step: int, op: OpFacts, at: At) -> None:
         """A product whose sums are made part by part: by all units at once, or one takes up the sums of another."""
@@ -262,7 +264,8 @@ class NestedCores:
 
     def _pull_waiting(self, op: OpFacts, entry: _Entry, now: Together) -> None:
         """Bring what waits of an op's result beside what is made anew."""
-        self._pull(op.output, entry.unit, entry.core, entry.core_tile, entry.held, now, at_once=False)
+        axes = self.rounds.core_tiles.stored_axes(op.output)
+        self._pull(op.output, entry.unit, entry.core, entry.core_tile, entry.held, now, axes, at_once=False)
 
     def _call(self, op: OpFacts, entry: _Entry, weights: Bound, part: Part | None = None) -> None:
         """The call that makes a core tile's result or adds to its sums, and its way to the SRAM when it is done."""
@@ -310,45 +313,70 @@ class NestedCores:
 
     # --- what waits ---------------------------------------------------------------------------------------------------
 
-    def _pull(self, name: str, unit: int, core: int, index: Index, held: Held, now: Together, *, at_once: bool) -> None:
+    def _pull(
+        self,
+        name: str,
+        unit: int,
+        core: int,
+        index: Index,
+        held: Held,
+        now: Together,
+        axes: Sequence[str],
+        *,
+        at_once: bool,
+        back: bool = False,
+    ) -> None:
         """Bring what waits in the SRAM for lack of room in the core back beside what is made anew.
 
-        What another core makes in this round (`now`) comes `at_once` when it is made, all else before.
+        What another core makes in this round (`now`) comes `at_once` when it is made, all else before. `back`: what a
+        core tile behind makes.
         """
+        tiles = self.rounds.core_tiles
         for shape in self.rounds.core_tiles.stores(name):
             if shape.axis in self.located.group.core_kept_axes or name not in self.located.group.core_resident:
                 continue
-            before = {**index, shape.axis: index[shape.axis] - 1}
-            if ((unit, *before.values()) in now) != at_once:
+            if shape.axis not in axes:
                 continue
-            cell = self.rounds.core_tiles.waiting(name, index, shape.axis)
+            before = {**index, shape.axis: index[shape.axis] - 1}
+            in_step = shape.axis in tiles.both_ways
             store = self.memory.store(name, unit, core, shape.axis)
-            if cell is not None and store is not None:
-                sources = store.pieces(self.rounds.core_tiles, name, index, cell)
+            if (in_step or (unit, *before.values()) in now) != at_once or store is None:
+                continue
+            for cell in tiles.waiting(name, index, shape.axis, back=back):
+                sources = store.pieces(tiles, name, index, cell)
                 queue, element = self.located.core_queue("mvdma", unit, core), self.located.element(name)
                 copy_common(self.located.emitter, Opcode.MOVE, queue, sources, [held], element)
 
-    def _save_results(self, name: str, unit: int, core: int, index: Index, now: Together, *, at_once: bool) -> None:
+    def _save_results(
+        self,
+        name: str,
+        unit: int,
+        core: int,
+        index: Index,
+        now: Together,
+        axes: Sequence[str],
+        *,
+        at_once: bool,
+        back: bool = False,
+    ) -> None:
         """Put what later core tiles need into stores: at once for those of this round (`now`), else at the end.
 
-        What is sent takes the place of what the receiver has needed before, and in this round may still read.
+        What is sent takes the place of what the receiver has needed before, and in this round may still read. `back`:
+        what core tiles before this one need.
         """
         if name in self.located.written_over or name not in self.located.group.core_resident:
             return
-        axes = self.rounds.core_tiles.stored_axes(name)
         if not axes or not self.rounds.is_last(name, index):
             return
         for axis in axes:
-            later = self.rounds.core_tiles.successor(axis, index)
-            if later is None:
-                continue
-            for other, peer in self.rounds.workers_of(later):
-                if self.channels.are_of_units and other != unit:
-                    # it works on this tile too, and keeps what it needs itself
-                    continue
-                peer_core = core if self.rounds.cores_share else peer
-                if ((other, *later.values()) in now) == at_once:
-                    self._save_one(name, (unit, core), (other, peer_core), index, later, axis)
+            for later in self.rounds.core_tiles.receivers(axis, index):
+                for other, peer in self.rounds.workers_of(later) if (later[axis] < index[axis]) is back else ():
+                    if self.channels.are_of_units and other != unit:
+                        # it works on this tile too, and keeps what it needs itself
+                        continue
+                    peer_core = core if self.rounds.cores_share else peer
+                    if ((other, *later.values()) in now) == at_once:
+                        self._save_one(name, (unit, core), (other, peer_core), index, later, axis)
 
     def _save_one(self, name: str, sender: Core, receiver: Core, index: Index, later: Index, axis: str) -> None:
         store = self.memory.store(name, *receiver, axis)
@@ -363,7 +391,7 @@ class NestedCores:
         else:
             opcode, queue = Opcode.EXCHANGE if in_core else Opcode.MOVE, self.located.core_queue("mvdma", *sender)
         sources = self.memory.pieces(name, *sender, index, box)
-        targets, element = store.pieces(self.rounds.core_tiles, name, index, box), self.located.element(name)
+        targets, element = store.pieces(self.rounds.core_tiles, name, later, box), self.located.element(name)
         copy_common(self.located.emitter, opcode, queue, sources, targets, element)
 
     def _drain(self, op: OpFacts, job: Work, box: Box, held: Held) -> None:

@@ -131,12 +131,12 @@ class StageMemory:
         held = self.staying(name, unit, index)
         for shape in self._tiles.stores(name) if held is not None else ():
             store = self._buffers.store(self._located.place(unit), name, shape.axis)
-            cell = self._tiles.waiting(name, index, shape.axis)
-            if held is None or store is None or cell is None:
+            if held is None or store is None:
                 continue
-            sources, queue = store.pieces(self._tiles, name, index, cell), self._located.core_queue("mvdma", unit, 0)
-            element = self._located.element(name)
-            copy_common(self._located.emitter, Opcode.MOVE, queue, sources, [held], element)
+            queue, element = self._located.core_queue("mvdma", unit, 0), self._located.element(name)
+            for cell in self._tiles.waiting(name, index, shape.axis):
+                sources = store.pieces(self._tiles, name, index, cell)
+                copy_common(self._located.emitter, Opcode.MOVE, queue, sources, [held], element)
 
     def slot(self, number: int, unit: int, core: int, turn: int = 0) -> Slot:
         """A stage's buffer for pieces in a core; an empty one if all that the stage reads and makes stays there.

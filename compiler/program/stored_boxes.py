@@ -35,7 +35,7 @@ class StoredBoxes:
         self.firsts = {axis: frozenset(begins[axis]) for axis in tiles.order if axis not in followed}
         self.ranges: list[StoredRange] = []
         for axis, extent, dim in zip(tensor.axes, tensor.shape, dims, strict=True):
-            alone = blocks is None and dim.axis == axis and dim.firsts == dim.starts
+            alone = blocks is None and dim.axis == axis and (dim.firsts, dim.lasts) == (dim.starts, dim.stops)
             if axis in again or alone:
                 basis = primary.shape[primary.axes.index(axis)]
                 cuts = zip(walk[axis].starts.tolist(), walk[axis].stops.tolist(), strict=True)
@@ -44,7 +44,7 @@ class StoredBoxes:
             elif dim.axis is None or dim.axis in again:
                 self.ranges.append(StoredRange(None, [(0, extent)]))
             else:
-                its = _parted(dim.starts, dim.stops, dim.firsts, begins[dim.axis])
+                its = _parted(dim.starts, dim.firsts, dim.lasts, begins[dim.axis])
                 self.ranges.append(StoredRange(dim.axis, its))
 
     def of(self, index: Index) -> Box | None:
@@ -56,7 +56,7 @@ class StoredBoxes:
 
 
 def _parted(
-    starts: Sequence[int], stops: Sequence[int], firsts: Sequence[int], begins: Sequence[int]
+    starts: Sequence[int], firsts: Sequence[int], lasts: Sequence[int], begins: Sequence[int]
 ) -> list[tuple[int, int]]:
     """What each tile along an axis hands out of its own range.
 
@@ -67,6 +67,6 @@ def _parted(
     for begin, end in zip(begins, [*begins[1:], len(starts)], strict=True):
         before = 0
         for number in sorted(range(begin, end), key=lambda number: (starts[number], number)):
-            found[number] = max(firsts[number], before), stops[number]
-            before = max(before, stops[number])
+            found[number] = max(firsts[number], before), lasts[number]
+            before = max(before, lasts[number])
     return found

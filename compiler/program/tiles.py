@@ -7,6 +7,9 @@ tiles made. A position that waits is served by the store of the innermost axis a
 - along axes outside, it spans what the tile needs (of all core tiles of an SRAM tile, one after another);
 - along axes inside, what the walk of these axes makes, one tile after another.
 
+Where neighbours pass each other halos both ways, each has one tile along the axis: its store has no ring, what comes
+from the tile before lies before what comes from the tile behind, and along axes inside it spans one tile.
+
 So nothing that waits is moved while it waits, and a position that is written takes the place of one that no later
 tile needs.
 """
@@ -33,13 +36,32 @@ class _Dim:
     """One axis of a tensor: the walk's axis that it follows, and its ranges and new ranges tile by tile.
 
     `waits`: what earlier tiles made of a range; of a tile that needs nothing, what the next one that does finds.
+    New is what begins at `firsts` and ends at `lasts`; what lies between there and the range's end tiles behind make.
     """
 
     axis: str | None
     starts: tuple[int, ...]
     stops: tuple[int, ...]
     firsts: tuple[int, ...]
+    lasts: tuple[int, ...]
     waits: tuple[tuple[int, int], ...]
+
+    def needed(self, number: int) -> tuple[int, int]:
+        """The range of a tile."""
+        return self.starts[number], self.stops[number]
+
+    def made(self, number: int) -> tuple[int, int]:
+        """What is new of the range of a tile."""
+        return self.firsts[number], self.lasts[number]
+
+    def behind(self, number: int) -> tuple[int, int]:
+        """What tiles behind make of the range of a tile."""
+        return self.lasts[number], self.stops[number]
+
+    @property
+    def both_ways(self) -> bool:
+        """True if some tile needs what a tile behind it makes."""
+        return self.lasts != self.stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +69,8 @@ class StoreShape:
     """The store of one tensor for one axis of the walk: its extents, and where a tile's ranges lie in it.
 
     `offsets` by dimension: for dimensions outside and inside of `axis`, where each tile's range begins; None for the
-    ring, and for dimensions that no axis of the walk cuts.
+    ring, and for dimensions that no axis of the walk cuts. `ring`: the dimension along `axis`; `both_ways`: it is no
+    ring, but holds what the neighbours of one tile make.
     """
 
     axis: str
@@ -55,6 +78,7 @@ class StoreShape:
     ring: int | None
     offsets: tuple[tuple[int, ...] | None, ...]
     size_bytes: int
+    both_ways: bool = False
 
 
 class Tiles:
@@ -69,10 +93,12 @@ class Tiles:
         self._followed: dict[str, tuple[str, ...]] = {}
         self._needed: dict[tuple[object, ...], Box] = {}
         self._fresh: dict[tuple[object, ...], Box] = {}
-        self._waiting: dict[tuple[object, ...], Box | None] = {}
+        self._waiting: dict[tuple[object, ...], tuple[Box, ...]] = {}
         self._saved: dict[tuple[object, ...], Box | None] = {}
         self._stores: dict[str, tuple[StoreShape, ...]] = {}
         self._stored_axes: dict[str, tuple[str, ...]] = {}
+        # the axes along which neighbours pass each other halos both ways
+        self.both_ways = frozenset(axis for axis, tiles in frustums.tiles.items() if tiles.both_ways)
         self._begins = {axis: tiles.begins.tolist() for axis, tiles in frustums.tiles.items()}
         self._restarts = {
             axis: [number == 0 for number in range(tiles.count)]
@@ -93,9 +119,10 @@ class Tiles:
             entries = []
             for axis, starts, stops in self.frustums.boxes[name]:
                 first, last, _ = self.frustums.fresh((axis, starts, stops))
-                ranges = (_ints(starts), _ints(last), _ints(first))
+                ranges = (_ints(starts), _ints(stops), _ints(first))
                 begins = [] if axis is None else self._restarts[axis]
-                entries.append(_Dim(axis, *ranges, () if axis is None else _waits(*ranges, begins)))
+                waits = () if axis is None else _waits(*ranges, begins)
+                entries.append(_Dim(axis, *ranges, _ints(last), waits))
             found = self._dims[name] = tuple(entries)
             followed = {dim.axis for dim in found}
             self._unfollowed[name] = tuple(axis for axis in self.order if axis not in followed)
@@ -106,10 +133,7 @@ class Tiles:
         key = (name, *[index[axis] for axis in self.followed(name)])
         found = self._needed.get(key)
         if found is None:
-            found = self._needed[key] = tuple(
-                (d.starts[0], d.stops[0]) if d.axis is None else (d.starts[index[d.axis]], d.stops[index[d.axis]])
-                for d in self.dims(name)
-            )
+            found = self._needed[key] = tuple(d.needed(0 if d.axis is None else index[d.axis]) for d in self.dims(name))
         return found
 
     def fresh(self, name: str, index: Index) -> Box:
@@ -124,10 +148,7 @@ class Tiles:
         dims = self.dims(name)
         if self._unfollowed[name] and not self.is_made(name, index):
             return empty_box(len(dims))
-        return tuple(
-            (d.starts[0], d.stops[0]) if d.axis is None else (d.firsts[index[d.axis]], d.stops[index[d.axis]])
-            for d in dims
-        )
+        return tuple(d.needed(0) if d.axis is None else d.made(index[d.axis]) for d in dims)
 
     def followed(self, name: str) -> tuple[str, ...]:
         """The axes of the walk that a tensor's boxes follow."""
@@ -163,6 +184,24 @@ class Tiles:
             return None
         return {**index, axis: number}
 
+    def receivers(self, axis: str, index: Index) -> list[Index]:
+        """The neighbours along an axis that a tile may make something for: the next, both ways the one before, too."""
+        later = self.successor(axis, index)
+        found = [] if later is None else [later]
+        return [*found, {**index, axis: index[axis] - 1}] if axis in self.both_ways and index[axis] else found
+
+    def ways(self, name: str) -> list[tuple[tuple[str, ...], bool]]:
+        """In which order neighbours of a round pass each other what they need of a tensor: along which axes, and back?
+
+        In step one axis after the other, the outermost first, and along each to the tiles behind before the way back:
+        so what comes along an axis has what came along those outside, and from further away.
+        """
+        axes = self.stored_axes(name)
+        if not self.both_ways:
+            return [(axes, False)]
+        steps = [((axis,), back) for axis in reversed(axes) for back in (False, True)]
+        return [step for step in steps if not step[1] or step[0][0] in self.both_ways]
+
     def old_along(self, name: str, axis: str, index: Index) -> tuple[int, int] | None:
         """The positions along an axis that wait for a tile; (0, 0) if all of a tensor that does not follow it does."""
         for dim in self.dims(name):
@@ -171,33 +210,45 @@ class Tiles:
                 return (start, first) if first > start else None
         return (0, 0) if self.waits_whole(axis, index) else None
 
-    def waiting(self, name: str, index: Index, axis: str) -> Box | None:
-        """What waits for a tile in the store of an axis: old along it, new along the axes inside; None if nothing."""
-        key = (name, axis, *index.values())
+    def waiting(self, name: str, index: Index, axis: str, *, back: bool | None = None) -> tuple[Box, ...]:
+        """What waits for a tile in the store of an axis: old along it, new along the axes inside.
+
+        What the tiles before have made, and what those behind have; or one of these (`back`).
+        """
+        key = (name, axis, back, *index.values())
         try:
             return self._waiting[key]
         except KeyError:
-            found = self._waiting[key] = self._new_waiting(name, index, axis)
+            found = self._waiting[key] = self._new_waiting(name, index, axis, back)
             return found
 
-    def _new_waiting(self, name: str, index: Index, axis: str) -> Box | None:
-        old = self.old_along(name, axis, index)
-        if old is None:
-            return None
+    def _new_waiting(self, name: str, index: Index, axis: str, back: bool | None) -> tuple[Box, ...]:
         rank = self.order.index(axis)
-        cell = []
+        if self._waits_inside(name, rank, index):
+            return ()
+        along = [self.old_along(name, axis, index)] if back is not True else []
+        along += [self._behind(name, axis, index)] if back is not False else []
+        cells = [self._across(name, index, axis, old) for old in along if old is not None]
+        return tuple([cell for cell in cells if not is_empty(cell)])
+
+    def _behind(self, name: str, axis: str, index: Index) -> tuple[int, int] | None:
+        """The positions along an axis that tiles behind a tile make for it; None if they make none."""
+        found = next((dim.behind(index[axis]) for dim in self.dims(name) if dim.axis == axis), (0, 0))
+        return found if found[1] > found[0] else None
+
+    def _across(self, name: str, index: Index, axis: str, along: tuple[int, int]) -> Box:
+        """The box of some positions along an axis: new along the axes inside, needed along those outside."""
+        rank = self.order.index(axis)
+        box = []
         for dim in self.dims(name):
             if dim.axis is None:
-                cell.append((dim.starts[0], dim.stops[0]))
+                box.append(dim.needed(0))
             elif dim.axis == axis:
-                cell.append(old)
+                box.append(along)
             else:
                 number = index[dim.axis]
-                inside = self.order.index(dim.axis) > rank
-                cell.append((dim.firsts[number] if inside else dim.starts[number], dim.stops[number]))
-        if is_empty(tuple(cell)) or self._waits_inside(name, rank, index):
-            return None
-        return tuple(cell)
+                box.append(dim.made(number) if self.order.index(dim.axis) > rank else dim.needed(number))
+        return tuple(box)
 
     def _waits_inside(self, name: str, rank: int, index: Index) -> bool:
         """True if a tensor does not follow an axis inside, and was made earlier along it: then it waits there."""
@@ -205,11 +256,11 @@ class Tiles:
         return any(other not in followed and self.waits_whole(other, index) for other in self.order[rank + 1 :])
 
     def saved(self, name: str, index: Index, later: Index, axis: str, *, whole: bool) -> Box | None:
-        """What the store of an axis has to take in when a tile is done, for `later`, its successor; None if nothing.
+        """What the store of an axis has to take in when a tile is done, for `later`, a receiver of it; None if nothing.
 
         With `whole` all that the next tile finds waiting, since it is another unit's; else what is new of it.
         """
-        key = (name, axis, whole, *index.values())
+        key = (name, axis, whole, later[axis], *index.values())
         try:
             return self._saved[key]
         except KeyError:
@@ -217,24 +268,18 @@ class Tiles:
             return found
 
     def _new_saved(self, name: str, index: Index, later: Index, axis: str, *, whole: bool) -> Box | None:
-        old = self.old_along(name, axis, later)
+        is_before = later[axis] < index[axis]
+        old = self._behind(name, axis, later) if is_before else self.old_along(name, axis, later)
         if old is None:
             return None
-        rank = self.order.index(axis)
-        box = []
         for dim in self.dims(name):
-            if dim.axis is None:
-                box.append((dim.starts[0], dim.stops[0]))
-            elif dim.axis == axis:
+            if dim.axis == axis and not is_before:
                 first = min(dim.starts[index[axis]], dim.waits[index[axis]][0]) if whole else dim.firsts[index[axis]]
-                box.append((max(old[0], first), old[1]))
-            else:
-                number = index[dim.axis]
-                inside = self.order.index(dim.axis) > rank
-                box.append((dim.firsts[number] if inside else dim.starts[number], dim.stops[number]))
+                old = (max(old[0], first), old[1])
+        box = self._across(name, index, axis, old)
         if axis not in self.followed(name) and not whole and self.waits_whole(axis, index):
             return None
-        return None if is_empty(tuple(box)) or self._waits_inside(name, rank, index) else tuple(box)
+        return None if is_empty(box) or self._waits_inside(name, self.order.index(axis), index) else box
 
     def stores(self, name: str) -> tuple[StoreShape, ...]:
         """The stores of a tensor, outermost axis first."""
@@ -257,7 +302,8 @@ class Tiles:
         _, shares = self.frustums.factors(name)
         if not shares[axis].kept:
             return None
-        outside, inside = set(self.order[:number]), set(self.order[number + 1 :])
+        outside, in_step = set(self.order[:number]), axis in self.both_ways
+        both_ways = False
         lengths: list[int] = []
         offsets: list[tuple[int, ...] | None] = []
         ring = None
@@ -266,26 +312,26 @@ class Tiles:
                 lengths.append(dim.stops[0] - dim.starts[0])
                 offsets.append(None)
             elif dim.axis == axis:
-                ring = place
-                lengths.append(max((f - s for s, f in zip(dim.starts, dim.firsts, strict=True)), default=0))
+                ring, both_ways = place, dim.both_ways
+                ranges = zip(dim.starts, dim.firsts, dim.lasts, dim.stops, strict=True)
+                lengths.append(max((f - s + stop - last for s, f, last, stop in ranges), default=0))
                 offsets.append(None)
             elif dim.axis in outside:
-                across = shares[axis].block_count > 1
+                across = shares[axis].block_count > 1 and not in_step
                 begins = self.frustums.tiles[dim.axis].blocks if across else None
                 spans = [max(0, stop - start) for start, stop in zip(dim.starts, dim.stops, strict=True)]
                 length, starts = _one_after_another(spans, _marks(len(spans), begins))
                 lengths.append(length)
                 offsets.append(starts)
             else:
-                spans = [max(0, stop - first) for first, stop in zip(dim.firsts, dim.stops, strict=True)]
+                spans = [max(0, last - first) for first, last in zip(dim.firsts, dim.lasts, strict=True)]
                 runs = self.frustums.tiles[dim.axis]
                 begins = np.zeros(1, dtype=np.int64) if runs.interleaved else np.flatnonzero(runs.begins)
-                length, starts = _one_after_another(spans, _marks(len(spans), begins))
+                length, starts = _one_after_another(spans, _marks(len(spans), None if in_step else begins))
                 lengths.append(length)
                 offsets.append(starts)
-        del inside
         element = self.frustums.geometry.facts.tensors[name].element_bytes
-        return StoreShape(axis, tuple(lengths), ring, tuple(offsets), prod(lengths) * element)
+        return StoreShape(axis, tuple(lengths), ring, tuple(offsets), prod(lengths) * element, both_ways)
 
 
 def _waits(
@@ -360,7 +406,12 @@ class Store:
                 outside = tiles.order.index(dim.axis) < tiles.order.index(shape.axis)
                 basis = dim.starts[number] if outside else dim.firsts[number]
                 origin.append(basis - offsets[number])
-        if shape.ring is None:
+        if shape.both_ways and shape.ring is not None:
+            dim, number = tiles.dims(name)[shape.ring], index[shape.axis]
+            # what the tile makes anew lies elsewhere
+            made = 0 if ring_range[1] <= dim.firsts[number] else dim.lasts[number] - dim.firsts[number]
+            origin[shape.ring] = dim.starts[number] + made
+        if shape.ring is None or shape.both_ways:
             return [held_at(self.slot, self.address, tuple(origin), self.strides, box)]
         found, length = [], shape.lengths[shape.ring]
         start, stop = ring_range

@@ -16,7 +16,7 @@ from compiler.report.picture import Plane, TilePicture, tile_picture
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.projection import Box
-from compiler.tiling.tile import Configuration, Spread
+from compiler.tiling.tile import Configuration, Order, Spread
 from compiler.tiling.walk import Walk, unit_walk
 
 
@@ -36,7 +36,9 @@ def picture_of(facts: GraphFacts, profile: Profile, name: str, group: Group) -> 
     """
     geometry = GroupGeometry(facts, group.ops)
     tiling = group.choice.tiling
-    walk = unit_walk(geometry, tiling.configuration, dict(zip(tiling.axes, tiling.tile, strict=True)))
+    is_nested = tiling.configuration.order is Order.DEPTH_FIRST
+    core = dict(zip(tiling.axes, tiling.core_tile, strict=True)) if is_nested else None
+    walk = unit_walk(geometry, tiling.configuration, dict(zip(tiling.axes, tiling.tile, strict=True)), core)
     output = geometry.output
     source = geometry.inputs[0] if geometry.inputs else geometry.primary
     needs = _Needs(walk=walk, tensor=facts.tensors[source], box=Frustums(geometry, walk.axes).boxes[source])

@@ -29,6 +29,7 @@ class AxisTiles:
     `starts` and `stops` are their ranges; `begins` is True where a unit's walk begins, so that nothing is kept from
     the tile before. `times`: how often what does not follow this axis is needed; None: by each of its tiles.
     `blocks`: for core tiles, the first of each SRAM tile. `interleaved`: a unit has several runs at once.
+    `both_ways`: units (or cores) have one tile each, and neighbours pass each other halos both ways.
     """
 
     starts: Ints
@@ -38,13 +39,14 @@ class AxisTiles:
     times: int | None = None
     blocks: Ints | None = None
     interleaved: bool = False
+    both_ways: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
         """What decides the frustums of these tiles."""
         blocks = None if self.blocks is None else self.blocks.tobytes()
         ranges = (self.starts.tobytes(), self.stops.tobytes(), self.begins.tobytes(), blocks)
-        return (*ranges, self.mode, self.times, self.interleaved)
+        return (*ranges, self.mode, self.times, self.interleaved, self.both_ways)
 
     @property
     def restarts(self) -> NDArray[np.bool_]:
@@ -78,14 +80,16 @@ class AxisTiles:
 class Share:
     """What the tiles along one axis need and make of a tensor, as factors of its volume.
 
-    Values tile by tile: `needed`, `made` anew, and `waiting` before it for it or later tiles. Of these sums and largest
-    values (`_sum`, `_most`; `kept` of what waits). `union`: the most that one run of tiles makes in all.
+    Values tile by tile: `needed`, `made` anew, and `waiting` before it for it or later tiles, of that `behind` what
+    tiles behind it make. Of these sums and largest values (`_sum`, `_most`; `kept` of what waits). `union`: the
+    most that one run of tiles makes in all.
     """
 
     __slots__ = (
         "_making",
         "_tiles",
         "_union",
+        "behind",
         "kept",
         "made",
         "made_most",
@@ -101,12 +105,12 @@ class Share:
     made_most: int
     kept: int
 
-    def __init__(self, needed: Ints, made: Ints, waiting: Ints, tiles: AxisTiles) -> None:
+    def __init__(self, needed: Ints, made: Ints, waiting: Ints, tiles: AxisTiles, behind: Ints = NONE) -> None:
         """The values tile by tile, and the tiles."""
         # imported where it is used alone: it brings a compiler with it
         from compiler.tiling.kernels import sums_of
 
-        self.needed, self.made, self.waiting = needed, made, waiting
+        self.needed, self.made, self.waiting, self.behind = needed, made, waiting, behind
         self.needed_sum, self.needed_most = self.made_sum, self.made_most = sums_of(needed)
         self.kept = 0
         if made is not needed:
@@ -125,6 +129,11 @@ class Share:
             else:
                 self._union = int(np.add.reduceat(self.made, np.flatnonzero(self._tiles.begins)).max())
         return self._union
+
+    @property
+    def both_ways(self) -> bool:
+        """True if neighbours pass each other halos both ways."""
+        return self._tiles.both_ways
 
     @property
     def making(self) -> int:
@@ -156,6 +165,32 @@ def fresh_ranges(starts: Ints, stops: Ints, begins: NDArray[np.bool_]) -> tuple[
 
     rises, first, waiting = fresh_positions(starts, stops, begins)
     return (first, stops, waiting) if rises else (starts, stops, np.zeros_like(starts))
+
+
+def even_ranges(starts: Ints, stops: Ints, tiles: AxisTiles) -> tuple[Ints, Ints, Ints, Ints] | None:
+    """Where each range's new part starts and stops if neighbours pass each other the rest, so that all make alike much.
+
+    The border between two of them lies at the same part of the tensor as between their tiles in the output, or as near
+    to that as what both need lets it. Also how many positions of each come from others, and how many of these from
+    tiles behind. None where ranges do not rise; empty ones are left out of that, and nothing is made of them.
+    """
+    filled = stops > starts
+    low, high = starts, stops
+    if not filled.all():
+        # an empty range lies where the ones before it end
+        high = np.where(filled, stops, np.maximum.accumulate(np.where(filled, stops, 0)))
+        low = np.where(filled, starts, high)
+    if bool((low[1:] < low[:-1]).any() or (high[1:] < high[:-1]).any()):
+        return None
+    begin, extent = int(low[0]), int(tiles.stops[-1])
+    borders = begin - (begin - int(high[-1])) * tiles.stops[:-1] // extent
+    borders = np.clip(borders, low[1:], np.maximum(low[1:], high[:-1]))
+    both = low[1:] < high[:-1]
+    first, last = starts.copy(), stops.copy()
+    first[1:] = np.where(both, borders, starts[1:])
+    last[:-1] = np.where(both, borders, stops[:-1])
+    behind = stops - last
+    return first, last, first - starts + behind, behind
 
 
 def unfollowed(tiles: AxisTiles) -> Share:

@@ -49,12 +49,17 @@ class GroupCut:
     @lazy
     def walk(self) -> Walk:
         """The SRAM tiles, and who walks them."""
-        return unit_walk(self.geometry, self.configuration, self.tile)
+        return unit_walk(self.geometry, self.configuration, self.tile, self.core if self.is_nested else None)
 
     @lazy
     def frustums(self) -> Frustums:
         """The frustums of the SRAM tiles."""
         return self._known_frustums(self.walk.axes)
+
+    @property
+    def is_in_step(self) -> bool:
+        """True if units pass each other halos both ways."""
+        return any(tiles.both_ways for tiles in self.walk.axes.values())
 
     def _known_frustums(self, axes: Mapping[str, AxisTiles]) -> Frustums:
         """Frustums of these tiles; configurations of equal tiles share them."""
@@ -78,7 +83,7 @@ class GroupCut:
     def cached_core_frustums(self) -> Frustums:
         """As `core_frustums`, but every run makes again what it does not keep itself: nothing is exchanged."""
         axes = {
-            axis: replace(tiles, mode=HaloMode.CACHED) if tiles.mode is HaloMode.EXCHANGE else tiles
+            axis: replace(tiles, mode=HaloMode.CACHED, both_ways=False) if tiles.mode is HaloMode.EXCHANGE else tiles
             for axis, tiles in self.core_frustums.tiles.items()
         }
         return self._known_frustums(axes)

@@ -345,7 +345,9 @@ class _Plans:
         halos, between = self._halos, np.where(self.channels, gathered, 0)
         count = self.repeats * np.maximum(1, results)
         share = self.unit_share / np.where(self.channels, self.of_chip, 1)
-        awaited = np.zeros(len(self.plans))
+        awaited, band = np.zeros(len(self.plans)), self.table.band_axis
+        # who has one tile only passes halos both ways
+        alone = self.table.counts(band)[self.at[band]] <= self.units if band is not None else ~self.bands
         among = np.where(self.core_channels, gathered, 0)
         for row in np.flatnonzero(between + among + halos + reduced).tolist():
             plan = self.plans[row]
@@ -356,6 +358,7 @@ class _Plans:
                 senders=plan.configuration.cores if apart else 1,
                 unit_share=float(share[row]),
                 halos=int(halos[row]),
+                ways=2 if alone[row] else 1,
                 reduced=int(reduced[row]),
             )
             awaited[row] = awaited_cycles(self.profile, plan.units, plan.configuration.cores, int(count[row]), passed)

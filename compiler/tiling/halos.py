@@ -24,6 +24,18 @@ def halos_of(group: TiledGroup, op: OpFacts) -> tuple[int, int]:
     return total, hops
 
 
+def halos_between_cores(group: TiledGroup, name: str) -> int:
+    """Bytes of a tensor that cores of one unit pass each other in exchange mode: what each would else make again.
+
+    In step they pass all that they need and do not make; where it waits in the SRAM it is counted there.
+    """
+    inside, rows = group.core_frustums, group.walk.rows or ""
+    if rows in inside.tiles and inside.tiles[rows].both_ways:
+        passed = inside.reused_along(name).get(rows, 0) if rows in group.core_kept_axes else 0
+        return max(0, passed - group.frustums.reused_along(name).get(rows, 0))
+    return group.cached_core_frustums.made_bytes(name) - group.core_frustums.made_bytes(name)
+
+
 def exchanged_halo(group: TiledGroup, name: str) -> tuple[int, int]:
     """Bytes of a tensor that pass between units because a tile needs what another unit's tile made; bytes × links.
 
@@ -62,6 +74,10 @@ def _exchanged_halo(group: TiledGroup, name: str, mesh: int | None) -> tuple[int
         # bands are dealt to units in order, which lie on the mesh row by row
         row, column = np.divmod(np.arange(len(begins)), mesh)
         links = np.abs(np.diff(row, prepend=0)) + np.abs(np.diff(column, prepend=0))
+        if shares[dealt].both_ways:
+            # the links to the tile behind are those that it has to this one
+            behind = shares[dealt].behind
+            return moved, constant * int(((positions - behind) * links + behind * np.append(links[1:], 0)).sum())
         return moved, constant * int((positions * links).sum())
     rows, columns = _overlap(group, name, walk.rows), _overlap(group, name, walk.columns)
     if mesh is None:

@@ -61,8 +61,13 @@ def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads,
         return WeightLoads.RESIDENT, 1
     times = group.walk.rounds
     if group.is_nested and (home is WeightHome.DRAM or group.weight_parts_come_again):
-        # units that pass halos on work one after another, so that each brings them for itself
-        in_turn = group.exchanges and not group.shares_weights_out and reads_are_shared(group.profile)
+        # units that pass halos on one way work one after another, so that each brings them for itself
+        in_turn = (
+            group.exchanges
+            and not group.is_in_step
+            and not group.shares_weights_out
+            and reads_are_shared(group.profile)
+        )
         times = (group.walk.tiles if in_turn else group.walk.rounds) * group.core_walk.rounds
     if group.configuration.slices_outer and group.slice_stays and home is WeightHome.CORE:
         times = 1

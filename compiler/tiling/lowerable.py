@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from compiler.cost.rates import units_are_connected
 from compiler.tiling.figures import Check
+from compiler.tiling.frustum import Frustums
 from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
 
@@ -45,7 +48,8 @@ def falls_check(group: TiledGroup) -> Check | None:
     """PROG-1:falls: no tensor's ranges fall back from core tile to core tile where those of SRAM tiles rise.
 
     Whether ranges rise is told level by level. Where only those of core tiles fall (a pooling between pads), cores make
-    whole boxes, of what the SRAM tile may have only the new part of.
+    whole boxes, of what the SRAM tile may have only the new part of. Where neighbours pass halos both ways, what the
+    core tiles of an SRAM tile make has to end where that one ends.
     """
     if not group.is_nested or not any(mode is not HaloMode.RECOMPUTE for _, mode in group.configuration.halo):
         return None
@@ -53,4 +57,24 @@ def falls_check(group: TiledGroup) -> Check | None:
     for name in (*group.geometry.inputs, *group.geometry.made):
         if not whole.of_tensor[name].rising.isdisjoint(inside.of_tensor[name].falling):
             return Check(rule=FALLS_RULE, holds=False, actual=1, limit=0)
+        if group.is_in_step and not _end_together(whole, inside, name):
+            return Check(rule=FALLS_RULE, holds=False, actual=1, limit=0)
     return None
+
+
+def _end_together(whole: Frustums, inside: Frustums, name: str) -> bool:
+    """True if what core tiles make anew of a tensor begins and ends where what their SRAM tiles make does."""
+    for entry, parts in zip(whole.boxes[name], inside.boxes[name], strict=True):
+        axis = entry[0]
+        if axis is None or axis != parts[0] or not whole.tiles[axis].both_ways:
+            continue
+        (first, last, _), (begin, end, _), blocks = whole.fresh(entry), inside.fresh(parts), inside.tiles[axis].blocks
+        assert blocks is not None
+        made = end > begin
+        low = np.minimum.reduceat(np.where(made, begin, np.iinfo(np.int64).max), blocks)
+        high = np.maximum.reduceat(np.where(made, end, 0), blocks)
+        if bool(((low != first) | (high != last))[last > first].any()) or not np.array_equal(
+            np.logical_or.reduceat(made, blocks), last > first
+        ):
+            return False
+    return True

@@ -97,7 +97,8 @@ class Passed(NamedTuple):
     """Bytes of one op's result, over all tiles, that others wait for.
 
     gathered: parts of the channels that units hand each other, all of them together; among_cores: the same between the
-    cores of a unit, and how much of it one unit has (`unit_share`). halos: borders of tiles; reduced: unfinished sums.
+    cores of a unit, and how much of it one unit has (`unit_share`). halos: borders of tiles, to as many neighbours of a
+    unit as `ways` says; beside: the same between the cores of a unit in step. reduced: unfinished sums.
     senders: how many cores of a unit send their parts to other units, each by itself. fetched: transfers of a core, per
     turn, of what waits in the SRAM.
     """
@@ -106,6 +107,8 @@ class Passed(NamedTuple):
     among_cores: int = 0
     unit_share: float = 1.0
     halos: int = 0
+    ways: int = 1
+    beside: int = 0
     reduced: int = 0
     senders: int = 1
     fetched: float = 0.0
@@ -125,7 +128,7 @@ def awaited_cycles(profile: Profile, units: int, cores: int, count: int, passed:
                 profile, units, passed
             )
         if passed.halos and units > 1:
-            total += passed.halos / units / rate + count * start
+            total += passed.halos / units / rate + count * start * passed.ways
         if passed.reduced:
             total += passed.reduced / rate + count * start
     mover = profile.engines.mvdma
@@ -134,6 +137,9 @@ def awaited_cycles(profile: Profile, units: int, cores: int, count: int, passed:
         ways = min(2, cores - 1)
         start = engine_startup_cycles(mover, profile)
         total += ways * (passed.among_cores * passed.unit_share / cores / mover.bytes_per_cycle + count * start)
+    if passed.beside and cores > 1 and mover is not None:
+        start = engine_startup_cycles(mover, profile)
+        total += passed.beside / (units * cores) / mover.bytes_per_cycle + 2 * count * start
     if passed.fetched and mover is not None:
         total += passed.fetched * count * engine_startup_cycles(mover, profile)
     return ceil(total)

@@ -71,7 +71,7 @@ class Volume:
 
         Along an outer axis what waits spans the whole walk of the axes inside it; along an inner one the rows that the
         current tile needs: what waits in both ways has to be kept in the inner one's store, since the outer one's
-        takes up what comes next.
+        takes up what comes next. What neighbours pass each other both ways is there for one tile at a time.
         """
         found = {}
         axes, shares = list(self.shares), self.shares
@@ -79,9 +79,10 @@ class Volume:
             waiting = shares[axis].kept
             if waiting:
                 # core tiles that lie in several SRAM tiles along this axis wait for all of them across it
-                across = shares[axis].block_count > 1
+                in_step = shares[axis].both_ways
+                across = shares[axis].block_count > 1 and not in_step
                 outer = prod(s.needed_in_block if across else s.needed_most for s in (shares[a] for a in axes[:number]))
-                inner = prod(shares[other].union for other in axes[number + 1 :])
+                inner = prod(s.made_most if in_step else s.union for s in (shares[a] for a in axes[number + 1 :]))
                 found[axis] = self.constant * outer * waiting * inner
         return found
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, Ints
 from compiler.lazy import lazy
-from compiler.tiling.axis_tiles import NONE, AxisTiles, Share, fresh_ranges, unfollowed
+from compiler.tiling.axis_tiles import NONE, AxisTiles, Share, even_ranges, fresh_ranges, unfollowed
 from compiler.tiling.tile import HaloMode
 
 # One axis of a box: the grid it follows (None: the same range for every tile) and its ranges.
@@ -63,7 +63,7 @@ class AxisRanges:
         self._ranges: dict[tuple[bytes, bytes], AxisRange] = {}
         # each with what was asked of: others ask of ranges that are not kept here, and an id names one while it lives
         self._reached: dict[tuple[int, ...], tuple[AxisRange, AxisRange]] = {}
-        self._anew: dict[int, tuple[Ints, Ints, Ints, AxisRange, AxisRange]] = {}
+        self._anew: dict[int, tuple[Ints, Ints, Ints, AxisRange, AxisRange, Ints]] = {}
         self._shares: dict[tuple[int, ...], tuple[Share, list[AxisRange]]] = {}
         self.columns: dict[int, Column] = {}
         self._longest: dict[int, tuple[int, AxisRange]] = {}
@@ -115,16 +115,24 @@ class AxisRanges:
         """Of a range, what each tile makes anew."""
         return entry if self.is_recomputed else self._made_anew(entry)[3]
 
-    def _made_anew(self, entry: AxisRange) -> tuple[Ints, Ints, Ints, AxisRange, AxisRange]:
-        """Where the halo is not recomputed: as `fresh`, the same as a range, and the range that was asked of."""
+    def _made_anew(self, entry: AxisRange) -> tuple[Ints, Ints, Ints, AxisRange, AxisRange, Ints]:
+        """Where the halo is not recomputed: as `fresh`, the same as a range, and the range that was asked of.
+
+        Also how much of what waits comes from tiles behind.
+        """
         found = self._anew.get(id(entry))
         if found is None:
             assert self.tiles is not None
-            first, last, waiting = fresh_ranges(entry[1], entry[2], self._restarts)
-            found = (first, last, waiting, entry if first is entry[1] else self.known(first, last), entry)
+            first, last, waiting, behind = self._parted(entry)
+            found = (first, last, waiting, entry if first is entry[1] else self.known(first, last), entry, behind)
             if self.is_kept:
                 self._anew[id(entry)] = found
         return found
+
+    def _parted(self, entry: AxisRange) -> tuple[Ints, Ints, Ints, Ints]:
+        assert self.tiles is not None
+        found = even_ranges(entry[1], entry[2], self.tiles) if self.tiles.both_ways else None
+        return found or (*fresh_ranges(entry[1], entry[2], self._restarts), NONE)
 
     @lazy
     def _restarts(self) -> Any:
@@ -156,9 +164,10 @@ class AxisRanges:
             found = Share(needed, needed, NONE, self.tiles)
         else:
             fresh = [self._made_anew(entry) for entry in entries]
-            at_hand = product([first - entry[1] for entry, (first, *_) in zip(entries, fresh, strict=True)])
-            waiting = product([its[2] for its in fresh])
-            found = Share(needed, needed - np.minimum(at_hand, needed), waiting, self.tiles)
+            pairs = zip(entries, fresh, strict=True)
+            at_hand = product([first - entry[1] + behind for entry, (first, *_, behind) in pairs])
+            waiting, behind = product([its[2] for its in fresh]), product([its[5] for its in fresh])
+            found = Share(needed, needed - np.minimum(at_hand, needed), waiting, self.tiles, behind)
         if self.is_kept:
             self._shares[key] = found, entries
         return found

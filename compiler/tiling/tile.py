@@ -44,7 +44,8 @@ class HaloMode(StrEnum):
     """What neighbouring tiles do about the elements that both need, per axis (TILE-3).
 
     Recompute: each tile makes all it needs. Cached: what the tiles before it in the same unit's walk made is kept.
-    Exchange: as cached, and what another unit made is passed on instead of being made again.
+    Exchange: as cached, and what another unit made is passed on instead of being made again; both ways where each unit
+    has one tile along the axis, so that all make about as much of every op.
     """
 
     RECOMPUTE = "recompute"

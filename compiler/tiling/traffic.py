@@ -14,7 +14,7 @@ from compiler.ops.op_facts import GraphFacts, OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.arrivals import Arrivals, copied_bytes
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
-from compiler.tiling.halos import halos_of
+from compiler.tiling.halos import halos_between_cores, halos_of
 from compiler.tiling.loads import table_reads, weight_reads
 from compiler.tiling.pace import (
     Passed,
@@ -195,7 +195,7 @@ def _nested_moves(group: TiledGroup, step: int) -> _Moved:
     waiting = _waiting_in_sram(group, op.output)
     filled, drained = filled + waiting, drained + waiting
     if group.exchanges and group.configuration.core_spread is Spread.BANDS and group.configuration.cores > 1:
-        between = _between_cores(group, op.output)
+        between = halos_between_cores(group, op.output)
         filled, drained = filled + between, drained + between
     part = _gathered_part(group, op)
     if part:
@@ -232,7 +232,7 @@ def _fetched(group: TiledGroup, op: OpFacts) -> float:
         return 0.0
     tiles, along = group.core_frustums.tiles, group.core_frustums.reused_along(op.output)
     outside = [tiles[axis] for axis in along if axis not in group.core_kept_axes]
-    return sum(2.0 * (its.count - int(its.restarts.sum())) / its.count for its in outside)
+    return sum(2.0 * (1 + its.both_ways) * (its.count - int(its.restarts.sum())) / its.count for its in outside)
 
 
 def _waiting_in_sram(group: TiledGroup, name: str) -> int:
@@ -273,11 +273,6 @@ def _gathered_part(group: TiledGroup, op: OpFacts) -> float:
     return passed_parts(group.geometry, group.channel_parts)[op.index]
 
 
-def _between_cores(group: TiledGroup, name: str) -> int:
-    """Bytes of a tensor that cores of one unit pass each other in exchange mode: what each would else make again."""
-    return group.cached_core_frustums.made_bytes(name) - group.core_frustums.made_bytes(name)
-
-
 class _Steps:
     """The ops of a group one by one: work, ports and bytes; what all of them have in common is worked out once."""
 
@@ -301,6 +296,9 @@ class _Steps:
         self.unit_share = self.share / (configuration.units if self.by_channels else 1)
         self.port = profile.nram.bytes_per_cycle
         self.unevenness = Unevenness(group)
+        self.ways = max(1, 2 * sum(tiles.both_ways for tiles in group.frustums.tiles.values()))
+        inside = group.core_frustums.tiles if group.is_nested and self.cores_by_bands else {}
+        self.cores_in_step = rows in inside and inside[rows].both_ways
         self.parts_of: dict[tuple[str, tuple[str, ...]], list[tuple[tuple[int, int], ...] | None]] = {}
         self.product = group.geometry.product
         self.arrivals = Arrivals(group, routes.weights, input_reads(group), self.turns)
@@ -346,6 +344,8 @@ class _Steps:
             fetched=_fetched(group, op),
             unit_share=self.unit_share,
             halos=halos,
+            ways=self.ways,
+            beside=halos_between_cores(group, op.output) if self.cores_in_step else 0,
             reduced=_reduced(group, op) if op is self.product else 0,
         )
         awaited = others.gathered * (units - 1) + others.halos + others.reduced

@@ -73,19 +73,43 @@ def walked_axes(geometry: GroupGeometry, configuration: Configuration) -> tuple[
     return tuple(sorted(axes, key=lambda a: (a != "N", order.index(a) if a in order else len(order) + axes.index(a))))
 
 
-def unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mapping[str, int]) -> Walk:
-    """The SRAM tiles of a group and who walks them."""
+def unit_walk(
+    geometry: GroupGeometry,
+    configuration: Configuration,
+    tile: Mapping[str, int],
+    core: Mapping[str, int] | None = None,
+) -> Walk:
+    """The SRAM tiles of a group and who walks them; `core`: extents of the core tiles that they are cut into."""
     output, how = geometry.output, configuration
+    rows = dealt_axes(geometry)[0]
+    whole = frozenset(axis for axis in tile if axis != "C" and _is_whole(how, tile, core, axis, rows))
     sliced = how.channel_slices if how.slices_outer else 0
     key = ("walk", output.axes, output.shape, *tile.items(), how.units, how.spread, how.halo, how.placement, how.walk)
-    return _known(geometry, (*key, sliced, restarts_in_bands(how)), lambda: _unit_walk(geometry, configuration, tile))
+    key = (*key, sliced, restarts_in_bands(how), whole)
+    return _known(geometry, key, lambda: _unit_walk(geometry, configuration, tile, whole))
 
 
-def _unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mapping[str, int]) -> Walk:
+def dealt_axes(geometry: GroupGeometry) -> tuple[str | None, str | None]:
+    """The axes of the group's output whose tiles a placement deals out: rows and columns; None: not cut."""
+    pairs = zip(geometry.output.axes, geometry.output.shape, strict=True)
+    spatial = [axis for axis, extent in pairs if axis not in ("N", "C") and extent > 1]
+    return spatial[0] if spatial else None, spatial[1] if len(spatial) > 1 else None
+
+
+def _is_whole(
+    configuration: Configuration, tile: Mapping[str, int], core: Mapping[str, int] | None, axis: str, rows: str | None
+) -> bool:
+    """True if each core has one core tile at most of an SRAM tile along an axis."""
+    bands = configuration.core_spread is Spread.BANDS and axis == rows
+    return core is None or ceil_div(tile[axis], core.get(axis, tile[axis])) <= (configuration.cores if bands else 1)
+
+
+def _unit_walk(
+    geometry: GroupGeometry, configuration: Configuration, tile: Mapping[str, int], whole: frozenset[str]
+) -> Walk:
+    """As `unit_walk`; `whole`: the axes along which each core has one core tile at most of an SRAM tile."""
     extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
-    spatial = [a for a in geometry.output.axes if a not in ("N", "C") and extents[a] > 1]
-    rows = spatial[0] if spatial else None
-    columns = spatial[1] if len(spatial) > 1 else None
+    rows, columns = dealt_axes(geometry)
     counts = {axis: ceil_div(extents[axis], tile[axis]) for axis in extents if axis != "C"}
     by_bands = configuration.spread is Spread.BANDS
     grid = counts[rows] if rows else 1, counts[columns] if columns else 1
@@ -121,6 +145,10 @@ def _unit_walk(geometry: GroupGeometry, configuration: Configuration, tile: Mapp
         found = AxisTiles.of_size(extents[axis], min(tile[axis], extents[axis]), mode, runs=runs)
         mixed = by_bands and configuration.placement not in RUNS and axis in (rows, columns)
         axes[axis] = replace(found, interleaved=True) if mixed else found
+    passing = [axis for axis in dealt.axes_of(rows, columns) if axes[axis].mode is HaloMode.EXCHANGE]
+    if all(axis in whole and axes[axis].begins.all() for axis in passing):
+        # each unit has one tile along all of them: they are in step
+        axes |= {axis: replace(axes[axis], both_ways=True) for axis in passing}
     if not configuration.slices_outer:
         axes |= _channels(extents, tile, times=1)
     share = share_by_tile = 1.0
@@ -172,6 +200,11 @@ class _Dealt:
     runs: tuple[tuple[int, int], tuple[int, int]] | None = None
     owner: Ints | None = None
 
+    def axes_of(self, *axes: str | None) -> list[str]:
+        """The axes along which units have runs of their own, of rows and columns; none where tiles interleave."""
+        pairs = zip(axes, self.runs or ((0, 0), (0, 0)), strict=True)
+        return [axis for axis, (_, units) in pairs if axis is not None and units > 1]
+
 
 def _dealt(configuration: Configuration, grid: tuple[int, int], lengths: Callable[[], list[Ints]]) -> _Dealt:
     """The tiles of a grid, rows and columns of the given lengths, as the placement deals them."""
@@ -215,7 +248,11 @@ def _rounds_in_turn(
 ) -> int:
     """How many rounds the units take, of which the busiest has `rounds` tiles, where halos pass between them."""
     walked = {axis: tiles for axis, tiles in axes.items() if axis != "C"}
-    passing = {axis for axis, tiles in walked.items() if tiles.mode is HaloMode.EXCHANGE and tiles.count > 1}
+    passing = {
+        axis
+        for axis, tiles in walked.items()
+        if tiles.mode is HaloMode.EXCHANGE and tiles.count > 1 and not tiles.both_ways
+    }
     if dealt.units == 1 or not passing.intersection(dealt_axes):
         return rounds
     if dealt.runs is not None:
@@ -324,6 +361,7 @@ def _nested(tiles: AxisTiles, size: int, per_core: int | None, mode: HaloMode) -
     begins = tiles.begins[tile] & (number == 0)
     if per_core is not None:
         begins = begins | (number % per_core == 0)
+    whole = mode is HaloMode.EXCHANGE and len(starts) > 1 and bool(begins.all())
     return AxisTiles(
         starts=starts,
         stops=np.minimum(starts + size, tiles.stops[tile]),
@@ -333,4 +371,5 @@ def _nested(tiles: AxisTiles, size: int, per_core: int | None, mode: HaloMode) -
         blocks=np.cumsum(pieces) - pieces,
         # a core has a band of every tile: what waits along an axis outside waits for all of them
         interleaved=tiles.interleaved or (per_core is not None and tiles.count > 1),
+        both_ways=whole and (tiles.both_ways or tiles.count == 1),
     )

@@ -205,15 +205,24 @@ def _step_weights(
 def _sliced(whole: StepWeights, op: OpFacts, channels: int, room: int, profile: Profile) -> StepWeights:
     """Weights in as few slices as let each have so much room, or some more where that leaves fewer lanes idle."""
     shared = whole.shared_bytes
-    left, sliced = room // LARGEST_ELEMENT_BYTES * LARGEST_ELEMENT_BYTES - shared, whole.slice_bytes - shared
+    sliced = whole.slice_bytes - shared
     if not sliced:
         return whole
-    least = ceil_div(channels, min(channels, max(1, left * channels // sliced)))
     tried = []
-    for slices in range(least, min(channels, 2 * least - 1) + 1):
+    for slices in slices_tried(sliced, channels, room, shared):
         size = ceil_div(sliced * ceil_div(channels, slices), channels)
         tried.append(replace(whole, slices=slices, slice_bytes=shared + size))
     return min(tried, key=lambda weights: passes_of(weights, op, channels, profile))
+
+
+def slices_tried(size: int, channels: int, room: int, shared: int = 0) -> range:
+    """Into how many slices weights of so many channels may be cut: the fewest that have room, to less than twice these.
+
+    `shared`: bytes that every slice has beside its part of `size`.
+    """
+    left = room // LARGEST_ELEMENT_BYTES * LARGEST_ELEMENT_BYTES - shared
+    least = ceil_div(channels, min(channels, max(1, left * channels // size)))
+    return range(least, min(channels, 2 * least - 1) + 1)
 
 
 def passes_of(weights: StepWeights, op: OpFacts, channels: int, profile: Profile) -> int:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.simulations import listings
@@ -20,6 +20,7 @@ from compiler.program.encoding.container import read_container
 from compiler.program.executable import read
 from compiler.program.timing.trace import trace_of
 from tests.compiler.program.test_executable import resealed
+from tests.matrices import tries
 from tests.models import Model
 from tests.service.executables import executable, file_of
 
@@ -98,7 +99,7 @@ def test_the_file_itself_is_fine() -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@tries(first=50, rest=150)
 def test_any_altered_value_is_used_or_refused_by_name(data: st.DataObject) -> None:
     section = data.draw(st.sampled_from(["manifest", "program"]))
     path = data.draw(st.sampled_from(sorted(paths(parts(section)), key=repr)))

@@ -284,6 +284,7 @@ def test_a_plan_is_shown_though_its_files_cannot_be_written(words: list[str], mo
     assert "Limited by" in answer.stdout
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("words", [["compile", "net.onnx", *PROFILE], ["plan", "net.onnx", *PROFILE]])
 def test_a_command_whose_reader_is_gone_writes_its_files(words: list[str]) -> None:
     read, write = os.pipe()
@@ -342,6 +343,7 @@ def test_ctrl_c_during_an_import_is_exit_code_130_and_no_traceback(module: str) 
     interrupted(module, 0, "plan", "net.onnx")
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 0.9])
 def test_ctrl_c_once_python_has_started_is_exit_code_130_and_no_traceback(seconds: float) -> None:
     interrupted("", seconds, "compile", str(light_model("squeezenet")))  # takes far longer

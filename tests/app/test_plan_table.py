@@ -26,6 +26,9 @@ _LONG_NAMES = {
     "lstm_tagger_dynamo": "edge4",
     "mobilenet_v3_torchscript": "manycore2x64",
 }
+_CASES = [
+    pytest.param(name, marks=pytest.mark.slow if name.startswith(("swin", "mobilenet")) else ()) for name in _LONG_NAMES
+]
 _BRIEF = ["group", "nodes", "names", "tile", "tiles", "DRAM", "latency", "energy", "bound"]
 
 
@@ -55,7 +58,7 @@ def printed(plan: Plan, **console: Any) -> str:
 TERMINAL: dict[str, Any] = {"force_terminal": True, "color_system": "standard", "legacy_windows": False}
 
 
-@pytest.mark.parametrize("name", _LONG_NAMES)
+@pytest.mark.parametrize("name", _CASES)
 def test_a_plan_with_long_names(
     name: str, plan_of: Callable[[str], Plan], golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +74,7 @@ def test_a_plan_with_long_names(
     golden("\n=====\n".join(texts))
 
 
-@pytest.mark.parametrize("name", _LONG_NAMES)
+@pytest.mark.parametrize("name", _CASES)
 def test_no_column_is_lost_and_no_line_is_wider_than_the_terminal(name: str, plan_of: Callable[[str], Plan]) -> None:
     plan = plan_of(name)
     for width in (80, 100, 200):
@@ -81,7 +84,9 @@ def test_no_column_is_lost_and_no_line_is_wider_than_the_terminal(name: str, pla
         assert max(map(len, lines)) <= width
 
 
-@pytest.mark.parametrize("name", ["swin_torchscript", "bert_torchscript_unfolded"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("swin_torchscript", marks=pytest.mark.slow), "bert_torchscript_unfolded"]
+)
 def test_a_pipe_gets_all_columns_and_whole_names(name: str, plan_of: Callable[[str], Plan]) -> None:
     plan = plan_of(name)
     piped = printed(plan, width=20, force_terminal=False)

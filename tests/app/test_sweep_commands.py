@@ -31,7 +31,7 @@ from compiler.profile import Profile, builtin_profile, parse_profile, profile_js
 from compiler.profile.fields import with_fields
 from compiler.report.plan import NativeShare, Plan
 from tests.models import Model
-from tests.service.harness import conv_chain, gone, until
+from tests.service.harness import children_of, conv_chain, gone, program_of, until
 
 TESSERA = Path(sys.executable).with_name("tessera")
 # choosing plans would take most of the time of each point
@@ -171,7 +171,7 @@ def test_a_point_whose_process_is_killed_is_computed_by_another() -> None:
 
 def workers_of(process: psutil.Process) -> list[psutil.Process]:
     """The processes of a pool; Python starts one more beside them, which looks after their resources."""
-    return [child for child in process.children(recursive=True) if "spawn_main" in " ".join(child.cmdline())]
+    return [child for child in children_of(process) if "spawn_main" in program_of(child)]
 
 
 @pytest.mark.slow
@@ -211,15 +211,19 @@ def variants() -> Iterator[Profile]:
 def test_ctrl_c_keeps_the_points_that_are_finished_and_leaves_no_process() -> None:
     Path("long.onnx").write_bytes(conv_chain(40))
     grid = "nram=" + ",".join(f"{capacity}KiB" for capacity in range(64, 1024, 8))
-    words = [str(TESSERA), "sweep", "long.onnx", "-p", "edge4", "--grid", grid, "--workers", "2", "--out", "s.json"]
+    words = [str(TESSERA), "sweep", "long.onnx", "-p", "edge4", *BY_RULES, "--grid", grid, "--workers", "2"]
+    words += ["--out", "s.json"]
     # these tests may run where Ctrl-C is ignored
     hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=hears) as process:
-        children: list[psutil.Process] = until(
-            lambda: found if len(found := workers_of(psutil.Process(process.pid))) == 2 else None,
-            "its processes",
-        )
-        until(lambda: sum(child.cpu_times().user for child in children) > 8, "some points")
+    with (
+        Path("progress").open("wb") as progress,
+        subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=progress, start_new_session=True, preexec_fn=hears
+        ) as process,
+    ):
+        until(lambda: "of 120 points" in Path("progress").read_text().partition("\n")[2], "a tenth of the points")
+        children = workers_of(psutil.Process(process.pid))
+        assert len(children) == 2
         os.killpg(process.pid, signal.SIGINT)
         text = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 130
@@ -267,6 +271,7 @@ def test_a_target_that_no_value_reaches_is_said_with_the_nearest() -> None:
     assert "1 nJ" in answer.stderr, "figures in the error have units"
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize(("target", "least"), [("1KiB", "the minimum"), ("latency=1ns", "the bound")])
 def test_a_target_below_the_bound_is_refused_after_the_ends_of_the_range(target: str, least: str) -> None:
     answer = sized("--target", target)

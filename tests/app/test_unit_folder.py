@@ -28,6 +28,7 @@ from tests.models import Model
 from tests.small_loader import load, written_loader
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize(
     ("model", "ranges", "profile"),
     [(residual_network(), IMAGES, "manycore2x64"), (encoder_layer(), WORDS, "edge4")],

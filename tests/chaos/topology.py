@@ -20,6 +20,7 @@ from app.supervisor.redis_server import RedisServer, Role, socket_url
 from compiler.version import COMPILER_VERSION
 from tests.chaos.blobs import Blobs, BucketBlobs, FileBlobs
 from tests.s3 import S3Server
+from tests.service.harness import children_of, kill_all, program_of
 
 OTHER_VERSION: Final = "99.0.0"
 _HOUR_S: Final = 3600
@@ -103,19 +104,6 @@ def other(version: str) -> str:
     return VERSIONS[1 - VERSIONS.index(version)]
 
 
-def children_of(process: psutil.Process) -> list[psutil.Process]:
-    """All descendants which live."""
-    with suppress(psutil.Error):
-        return [child for child in process.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
-    return []
-
-
-def _program(process: psutil.Process) -> str:
-    with suppress(psutil.Error):
-        return " ".join(process.cmdline())
-    return ""
-
-
 def _works_in(process: psutil.Process, folder: Path) -> bool:
     with suppress(psutil.Error):
         return Path(process.cwd()) == folder
@@ -158,9 +146,7 @@ class Started:
 
     def kill(self) -> None:
         """Kills it and its children."""
-        for process in [found for main in self.alive() for found in (*children_of(main), main)]:
-            with suppress(psutil.Error):
-                process.kill()
+        kill_all([found for main in self.alive() for found in (*children_of(main), main)])
         self.process.wait(20)
 
 
@@ -192,7 +178,7 @@ class Embedded:
         mains = self._serve.alive()
         if part == "supervisor" or not mains:
             return mains
-        below = [(found, _program(found)) for found in children_of(mains[0])]
+        below = [(found, program_of(found)) for found in children_of(mains[0])]
         if part in ("broker", "cache"):
             folder = self.folder / "data" / {"broker": Role.BROKER, "cache": Role.CACHE}[part].value
             return [found for found, words in below if "redis-server" in words and _works_in(found, folder)]

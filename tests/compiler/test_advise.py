@@ -59,7 +59,7 @@ def test_without_a_limit_every_change_is_checked() -> None:
 
 def test_each_change_is_planned_once_and_said_once_with_all_boundaries_that_it_removes() -> None:
     source, options, planned = narrow(), Options(), []
-    chip = small_profile(nram_bytes=8_000, wram_bytes=12_000)
+    chip = small_profile(nram_bytes=6_000, wram_bytes=9_000)
 
     def replan(profile: Profile, options: Options) -> Plan:
         planned.append((profile, options))

@@ -84,6 +84,7 @@ def test_a_group_whose_output_needs_nothing_of_an_inner_op_is_planned() -> None:
     assert [node for s in found.plan.segments for node in s.nodes if "ReduceMean" in node] == ["ReduceMean_1"]
 
 
+@pytest.mark.slow
 def test_stationary_weights_of_a_product_whose_channels_a_view_cuts_are_brought_to_the_cores_that_need_them() -> None:
     """A tile of the queries alone needs other channels in a core than a share of queries, keys and values."""
     model = Model()

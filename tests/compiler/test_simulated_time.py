@@ -101,8 +101,9 @@ def assert_consistent(program: ProgramReport, profile: Profile) -> None:
         assert max(held.held_bytes) <= program.peaks[held.level].used_bytes
 
 
-@pytest.mark.matrix(first=1, rest=6)
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(
+    "profile", [pytest.param(name, marks=pytest.mark.slow if name != "edge4" else ()) for name in PROFILES]
+)
 def test_simulated_energy_of_arithmetic_is_the_plan_s(profile: str) -> None:
     """Layer by layer nothing is computed twice: products and operations cost what the plan says."""
     (program,) = compiled("squeezenet", profile, "none").report.programs

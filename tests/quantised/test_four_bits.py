@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.compile import Compilation, compile_model
+from compiler.compile import Compilation, compile_model, plan_model
 from compiler.errors import ModelError
 from compiler.frontend.integers import RunInIntegers
 from compiler.frontend.source import ModelSource
@@ -38,6 +38,7 @@ def compiled(data: bytes, chip: str = "edge4", **options: Any) -> Compilation:
     )
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_decoder_of_4_bits_keeps_them_packed(form: str) -> None:
     """Half of the bytes of 8 bits, besides scales and zero points; values are those of the dequantised weights."""
@@ -137,10 +138,10 @@ def test_a_product_that_contradicts_its_attributes_is_the_hosts(change: str, val
     model = onnx.load(four_bit_file("matmul_nbits"))
     node = next(node for node in model.graph.node if node.op_type == "MatMulNBits")
     next(item for item in node.attribute if item.name == change).i = value
-    made = compile_model(
+    made = plan_model(
         ModelSource.from_bytes(model.SerializeToString()),
         builtin_profile("edge4"),
-        parse_options({"fusion": "rules", "dims": dims("llama_dynamo"), "verify": "none"}),
+        parse_options({"fusion": "rules", "dims": dims("llama_dynamo")}),
     )
     assert made.plan.native.host_nodes == 1
 
@@ -162,8 +163,8 @@ def test_factors_of_integers_stay_packed(name: str) -> None:
     assert set(plan.arithmetic.macs) == {"int8"}
 
 
-@pytest.mark.parametrize("chip", ["edge4", "polar4x4"])
-@pytest.mark.parametrize("network", ["bert_dynamo", "resnet_dynamo"])
+@pytest.mark.parametrize("chip", ["edge4", pytest.param("polar4x4", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("network", ["bert_dynamo", pytest.param("resnet_dynamo", marks=pytest.mark.slow)])
 def test_a_network_by_onnx_runtimes_static_quantiser_has_half_the_bytes_of_8_bits(
     network: str, chip: str, tmp_path: Path
 ) -> None:
@@ -250,6 +251,7 @@ def test_deep_sums_by_weights_of_4_bits_run_on_the_chip(data_bits: int) -> None:
     assert [output.holds for output in made.report.values.outputs] == [True]
 
 
+@pytest.mark.slow
 def test_stationary_weights_of_4_bits_are_cut_by_output_channels() -> None:
     """PART-3: beyond a chip's memory, several products take their place."""
     net = Net(21)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -139,15 +140,40 @@ def tree(pid: int) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
 
+def status_of(process: psutil.Process) -> str:
+    """A process's status; one that ended in the meantime is a zombie, whether somebody waited for it or not."""
+    with suppress(psutil.NoSuchProcess):
+        if process.is_running():
+            return process.status()
+    return psutil.STATUS_ZOMBIE
+
+
 def gone(processes: list[psutil.Process]) -> bool:
     """Whether none of the processes runs any more (a zombie does not run)."""
-    return not any(
-        process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-        for process in processes
-        if psutil.pid_exists(process.pid)
-    )
+    return all(status_of(process) == psutil.STATUS_ZOMBIE for process in processes)
+
+
+def children_of(process: psutil.Process) -> list[psutil.Process]:
+    """All descendants which live."""
+    with suppress(psutil.NoSuchProcess):
+        return [child for child in process.children(recursive=True) if not gone([child])]
+    return []
+
+
+def program_of(process: psutil.Process) -> str:
+    """The words that a process was started with; of one which ended in the meantime none."""
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def kill(pid: int) -> None:
     """kill -9."""
     os.kill(pid, 9)
+
+
+def kill_all(processes: list[psutil.Process]) -> None:
+    """kill -9 of those that live; the first one's end may be that of the others."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()

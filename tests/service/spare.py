@@ -14,7 +14,7 @@ import redis
 
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
-from tests.service.harness import FINAL, Api, settings, tree
+from tests.service.harness import FINAL, Api, settings, status_of, tree
 
 _SETTLING_S = 5.0
 _CONFIGURED = ("appendfsync", "maxmemory", "maxmemory-policy", "save")
@@ -66,7 +66,7 @@ class Spare:
 
 def _state(service: EmbeddedService, api: Api) -> Any:
     """What a test has to leave as it was."""
-    if any(process.status() == psutil.STATUS_STOPPED for child in service.pids.values() for process in tree(child)):
+    if any(status_of(process) == psutil.STATUS_STOPPED for child in service.pids.values() for process in tree(child)):
         return None
     configured = []
     for url in (service.broker_url, service.cache_url):

@@ -11,7 +11,7 @@ import pytest
 from app.keys.keys import Keys
 from app.redis_urls import connect
 from app.supervisor.service import EmbeddedService
-from tests.service.harness import Api, conv_chain, light_model, new_key
+from tests.service.harness import Api, conv_chain, new_key
 from tests.service.models import images
 from tests.service.test_tables import ask, optimised, packaged, statistics
 
@@ -36,8 +36,7 @@ def commands(url: str, word: str, act: Callable[[], object]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def job(api: Api) -> str:
-    path = light_model("squeezenet")
-    found = api.finished(api.submit(api.upload(path.read_bytes(), path.name), "edge4", verify="none"))
+    found = api.finished(api.submit(api.upload(conv_chain(3)), "edge4", verify="none"))
     assert found["state"] == "succeeded", found
     return str(found["id"])
 

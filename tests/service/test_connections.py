@@ -167,6 +167,7 @@ def test_idle_connections_do_not_lock_others_out(start: Start) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.slow
 def test_connections_beyond_the_limit_are_refused_while_all_are_busy(start: Start) -> None:
     service, api = start(until="/livez", max_connections=3)
     api.http.close()

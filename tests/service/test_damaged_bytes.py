@@ -99,6 +99,7 @@ def test_a_damaged_model_fails_its_job_alone_and_is_uploaded_again(
     assert api.finished(api.submit(model))["state"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_damaged_result_for_which_no_job_finds_room_is_made_when_there_is_some(start: Start) -> None:
     """It was answered 404 while the queue was full."""
     service, api = start(max_waiting_jobs=1)

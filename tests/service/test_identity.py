@@ -20,7 +20,7 @@ from app.redis_urls import connect
 from app.supervisor.redis_server import Role
 from app.supervisor.service import EmbeddedService
 from compiler.version import COMPILER_VERSION
-from tests.service.harness import Api, conv_chain, gone, kill, tree, until
+from tests.service.harness import Api, conv_chain, gone, kill_all, tree, until
 from tests.service.test_recovery import counts, working_child
 from tests.service.test_separate import redis_at, running
 
@@ -178,9 +178,7 @@ def test_restarts_that_were_asked_for_end_no_job_and_hold_none_up(
         processes = until(lambda: working_tree(service, client), f"the work before restart {number}")
         os.kill(processes[0].pid, signal.SIGTERM)
         until(lambda number=number: len(client.keys("tessera:stopping:*")) > number, "it to hear")  # type: ignore[misc]
-        for process in processes:
-            if psutil.pid_exists(process.pid):
-                kill(process.pid)
+        kill_all(processes)
         until(lambda processes=processes: gone(processes), "its end")  # type: ignore[misc]
     found = api.finished(long)
     assert (found["state"], found["attempts"]) == ("succeeded", 1)

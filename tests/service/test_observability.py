@@ -87,6 +87,7 @@ def test_a_wrong_traceparent_is_replaced_and_reaches_no_log(service: EmbeddedSer
     assert "forgedforged" not in (service.log_dir / "api.log").read_text()
 
 
+@pytest.mark.slow
 def test_metrics_tell_the_work_from_what_was_cached_and_how_long_each_phase_took(start: Start) -> None:
     _, api = start()
     data = conv_chain(2)

@@ -13,7 +13,7 @@ import pytest
 from app.keys.keys import Keys
 from app.redis_urls import connect
 from app.supervisor.redis_server import Role, socket_url
-from tests.service.harness import Api, conv_chain, gone, settings, tree, until
+from tests.service.harness import Api, conv_chain, gone, kill_all, settings, tree, until
 from tests.service.models import images
 from tests.service.test_supervisor import served
 from tests.service.test_tables import RANGES, optimised, packaged
@@ -26,11 +26,6 @@ _RESULTS = ("plan", "report", "executable", "package", "trace", "listing", "swee
 
 def stop(processes: list[psutil.Process]) -> None:
     processes[0].send_signal(signal.SIGTERM)
-
-
-def kill_all(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        process.kill()
 
 
 def known(api: Api, table_of: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 from app.jobs.records import live_workers
 from app.redis_urls import connect
 from app.supervisor.redis_server import RedisServer, Role
-from tests.service.harness import Api, conv_chain, kill, tree, until
+from tests.service.harness import Api, conv_chain, kill, kill_all, tree, until
 
 pytestmark = pytest.mark.service
 
@@ -32,8 +32,7 @@ def running(log: Path, environment: dict[str, str], *words: str) -> Iterator[sub
         try:
             yield process
         finally:
-            for found in tree(process.pid) if process.poll() is None else ():
-                kill(found.pid)
+            kill_all(tree(process.pid) if process.poll() is None else [])
             process.wait(20)
 
 

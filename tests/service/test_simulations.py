@@ -256,7 +256,7 @@ def test_a_simulation_runs_without_a_judge_once_the_model_is_deleted(api: Api) -
 )
 def test_a_simulation_is_bounded_like_a_compilation(api: Api, options: dict[str, Any], code: str) -> None:
     """API-5."""
-    job = api.submit(api.upload(conv_chain(40, channels=32, extent=64)), "edge4", verify="none")
+    job = api.submit(api.upload(conv_chain(10, channels=32, extent=64)), "edge4", verify="none")
     assert api.finished(job)["state"] == "succeeded"
     found = simulated(api, api.http.post("/v1/simulations", json={"job": job, "options": options}))
     assert (found["state"], found["problem"]["code"]) == ("failed", code)

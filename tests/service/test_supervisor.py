@@ -170,6 +170,7 @@ def test_the_api_ends_by_itself_in_the_time_that_it_is_given_though_the_broker_h
         broker.resume()
 
 
+@pytest.mark.slow
 def test_a_child_for_which_no_thread_was_available_is_started_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

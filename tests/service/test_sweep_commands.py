@@ -113,6 +113,7 @@ def test_the_client_follows_a_sweep_and_reads_its_table_while_it_runs(service: E
         assert refused.value.code == "unknown_field"
 
 
+@pytest.mark.slow
 def test_ctrl_c_cancels_the_sweep_of_a_service_and_shows_what_is_finished(
     service: EmbeddedService, api: Api, tmp_path: Path
 ) -> None:

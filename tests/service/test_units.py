@@ -314,6 +314,7 @@ def test_lists_of_tables_go_on_past_models_that_do_not_take_the_shape(service: E
     api.http.close()
 
 
+@pytest.mark.slow
 def test_a_loader_alone_runs_with_units_that_were_pulled(service: EmbeddedService, tmp_path: Path) -> None:
     """The execution host has Python, numpy, the loader, a package without units, and a folder pulled from here."""
     key = new_key(service, "execution-host")

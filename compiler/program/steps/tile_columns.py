@@ -28,11 +28,13 @@ def columns_of(tiles: Tiles, names: Iterable[str], axis: str, stored: Sequence[S
     same += [(even[0] == 0).astype(np.int64), (even[0] == count - 1).astype(np.int64)]
     for name in names:
         stores = tiles.stores(name)
-        rings = {shape.lengths[shape.ring] for shape in stores if shape.axis == axis and shape.ring is not None}
+        own = [shape for shape in stores if shape.axis == axis and shape.ring is not None and not shape.both_ways]
+        rings = {shape.lengths[shape.ring] for shape in own if shape.ring is not None}
         for place, dim in enumerate(tiles.dims(name)):
             if dim.axis != axis:
                 continue
-            starts, stops, firsts = (np.array(its, dtype=np.int64) for its in (dim.starts, dim.stops, dim.firsts))
+            sides = (dim.starts, dim.stops, dim.firsts, dim.lasts)
+            starts, stops, firsts, lasts = (np.array(its, dtype=np.int64) for its in sides)
             waits = np.array(dim.waits, dtype=np.int64).reshape(count, 2)
             offsets = [
                 np.array(shape.offsets[place], dtype=np.int64) for shape in stores if shape.offsets[place] is not None
@@ -42,6 +44,10 @@ def columns_of(tiles: Tiles, names: Iterable[str], axis: str, stored: Sequence[S
             same += [_next(offset) - offset for offset in offsets]
             others = [stops, firsts, *waits.T, *_next(waits).T]
             same += [other - starts for other in others]
+            if dim.both_ways:
+                # of the tile, of the next one and of the one before: what is sent, and where it lies there
+                ends = np.stack([stops, firsts, lasts])
+                same += [*(ends - starts), *(np.roll(ends, -1, axis=1) - starts), *(np.roll(ends, 1, axis=1) - starts)]
             for length in rings:
                 even += [other // length for other in (starts, *others)]
                 same += [(stops - 1) // length - starts // length, (waits[:, 1] - 1) // length - waits[:, 0] // length]

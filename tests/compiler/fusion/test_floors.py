@@ -61,7 +61,7 @@ def compare(evaluator: Evaluator, graph: SegmentGraph, groups: list[int], what: 
         if isinstance(choice, Refusal):
             continue
         count += 1
-        for cost in {choice.cost, evaluator.refined(group, _TRIED).cost}:
+        for cost in {choice.cost, evaluator.refined(group, _TRIED)[0].cost}:
             totals = Totals.of((cost,))
             price = (totals.dram_bytes, totals.cycles, totals.energy_pj)
             for number, (least, actual) in enumerate(zip(floor, price, strict=True)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from compiler.errors import LimitError
 from compiler.fusion.bounds import dram_floor_bytes, needed_positions
@@ -18,6 +18,7 @@ from compiler.options import Options, RuleSetting, parse_options
 from compiler.partition.partition import PartitionGraph
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
+from tests.matrices import tries
 from tests.models import Model
 from tests.profiles import profile_values, small_profile
 from tests.strategies import models, options, profiles
@@ -53,7 +54,7 @@ def only(found: Gap, kind: GapKind) -> list[GapEntry]:
     return list(found.entries)
 
 
-@settings(max_examples=60)
+@tries(first=20, rest=60)
 @given(models(), profiles(), options(switches=True))
 def test_the_kinds_add_up_to_the_bytes_above_the_floor(model: Model, profile: Profile, chosen: Options) -> None:
     """Every byte of every group's price is either in the floor or in exactly one entry."""

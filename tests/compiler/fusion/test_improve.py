@@ -180,7 +180,7 @@ def plan_of(profile: Any, **options: Any) -> Plan:
     return plan_model(branches().data(), profile, parse_options(options)).plan
 
 
-@pytest.mark.matrix(first=3, rest=6)
+@pytest.mark.matrix(first=2, rest=7)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize(
     "schedule",
@@ -267,7 +267,7 @@ def test_a_tiling_by_cost_costs_no_more_and_keeps_its_slices() -> None:
     for seed in range(6000, 6015):
         for these, group, choice in choices(seed):
             evaluator, objective = these.evaluator(), these.options.objective
-            better = evaluator.refined(group, _TRIED)
+            better, _ = evaluator.refined(group, _TRIED)
             before, after = (objective_value(objective, Totals.of((c.cost,))) for c in (choice, better))
             assert after <= before, seed
             if better is choice or better.tiling == choice.tiling:
@@ -296,7 +296,7 @@ def test_the_tile_that_is_given_is_tried_double_buffered() -> None:
         )
         plain = choose_tiling(geometry, these.profile, bound, alone)
         assert not isinstance(plain, Refusal)
-        found = refined(plain, geometry, these.profile, bound, wishes, 1)
+        found, _ = refined(plain, geometry, these.profile, bound, wishes, 1)
         if found is not plain:
             assert found.tiling.configuration.double_buffered
             assert found.tiling.tile == plain.tiling.tile
@@ -305,6 +305,7 @@ def test_the_tile_that_is_given_is_tried_double_buffered() -> None:
     assert better
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize(
     "wishes",
     [
@@ -321,7 +322,7 @@ def test_a_tile_stays_where_something_says_how_it_is_found(wishes: dict[str, Any
         for these, group, choice in choices(seed):
             geometry = GroupGeometry(these.graph.facts, tuple(bits(group)))
             pinned = Wishes(objective=these.options.objective, **wishes)
-            assert refined(choice, geometry, these.profile, (), pinned, _TRIED) is choice
+            assert refined(choice, geometry, these.profile, (), pinned, _TRIED) == (choice, 0)
 
 
 def chain(height: int, width: int, objective: str, chip: str = "manycore2x64") -> tuple[Evaluator, SegmentGraph, int]:
@@ -343,21 +344,26 @@ def plain_of(evaluator: Evaluator, group: int) -> Choice:
     return choice
 
 
-@pytest.mark.parametrize("objective", ["latency", "energy", "edp"])
+@pytest.mark.parametrize("objective", ["latency", "edp"])
 def test_units_are_given_whole_blocks_of_a_map_where_that_costs_less(objective: str) -> None:
-    """TILE-4: 64 cores share out 32×32 positions in blocks of 4×4, whose borders are shorter than those of rows."""
+    """TILE-4: 64 cores share out 32×32 positions in blocks of 4×4: of rows only 32 cores get any.
+
+    That takes less energy, for less passes between cores: bands stay where energy is what counts.
+    """
     evaluator, _, group = chain(32, 32, objective)
-    plain, better = plain_of(evaluator, group), evaluator.refined(group, 1)
+    plain, (better, _) = plain_of(evaluator, group), evaluator.refined(group, 1)
     assert plain.tiling.configuration.placement is Placement.BANDS
     assert better.tiling.configuration.placement is Placement.BLOCKS
     assert better.tiling.tile == (1, 32, 4, 4)
     before, after = (objective_value(objective, Totals.of((c.cost,))) for c in (plain, better))
     assert after < 0.95 * before
+    sparing, _, group = chain(32, 32, "energy")
+    assert sparing.refined(group, 1)[0].tiling.configuration.placement is Placement.BANDS
 
 
 def test_a_map_of_one_column_has_no_blocks() -> None:
     evaluator, _, group = chain(56, 1, "latency")
-    assert evaluator.refined(group, 1) is plain_of(evaluator, group)
+    assert evaluator.refined(group, 1)[0] is plain_of(evaluator, group)
 
 
 def test_of_equal_objectives_what_takes_fewer_cycles_is_taken() -> None:
@@ -373,8 +379,8 @@ def test_of_equal_objectives_what_takes_fewer_cycles_is_taken() -> None:
 def test_energy_by_latency_of_a_tile_is_compared_with_the_other_groups_beside_it() -> None:
     """Where others take long, energy counts; where they take much energy, cycles do."""
     evaluator, _, group = chain(13, 13, "edp", "cluster4x4")
-    saving = evaluator.refined(group, _TRIED, Totals(cycles=10**12)).cost
-    quick = evaluator.refined(group, _TRIED, Totals(energy_pj=1e18)).cost
+    saving = evaluator.refined(group, _TRIED, Totals(cycles=10**12))[0].cost
+    quick = evaluator.refined(group, _TRIED, Totals(energy_pj=1e18))[0].cost
     assert saving.energy_pj < quick.energy_pj
     assert quick.cycles < saving.cycles
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from compiler.errors import LimitError
@@ -20,6 +20,7 @@ from compiler.partition.segments import SegmentKind
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from tests.compiler.partition.graphs import convolutions, on_host
+from tests.matrices import tries
 from tests.models import Model, error_of
 from tests.strategies import models
 
@@ -141,7 +142,7 @@ def small_maps() -> Graph:
     return model.graph()
 
 
-@settings(max_examples=40)
+@tries(first=15, rest=40)
 @given(models(max_ops=8), st.integers(1, 3), st.data())
 def test_traffic_is_what_each_place_needs_of_the_others(model: Model, count: int, data: st.DataObject) -> None:
     """Recomputed tensor by tensor: once to each other place that reads it."""

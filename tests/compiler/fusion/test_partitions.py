@@ -188,6 +188,7 @@ def test_the_guided_partition_is_that_of_brute_force(start: int) -> None:
     assert ended
 
 
+@pytest.mark.matrix(first=3, rest=5)
 @pytest.mark.parametrize("start", range(0, 2000, 250))
 def test_the_least_product_is_that_of_brute_force(start: int) -> None:
     """FUSE-O for `edp`, with and without totals from elsewhere."""

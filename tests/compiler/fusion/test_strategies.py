@@ -30,6 +30,7 @@ from compiler.report.plan import PlanGroup
 from compiler.tiling.figures import Check
 from tests.compiler.brute import floor_of
 from tests.compiler.fusion.cases import any_model, any_profile, facts_of, tight
+from tests.matrices import tries
 from tests.models import Model, error_of, group_of, whole_segment
 from tests.profiles import profile_values, small_profile
 from tests.strategies import OBJECTIVES, models, options, profiles
@@ -66,7 +67,7 @@ def totals(segments: tuple[FusedSegment, ...]) -> Totals:
     return Totals.of(group.choice.cost for segment in segments for group in segment.groups)
 
 
-@settings(max_examples=100)
+@tries(first=30, rest=100)
 @given(models(), profiles(), options(switches=True))
 def test_a_plan_of_any_strategy_keeps_what_all_strategies_promise(
     model: Model, profile: Profile, chosen: Options

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from compiler.errors import InternalError
 from compiler.memory.allocate import Allocation, Buffer, allocate, occupancy, verify_allocation
+from tests.matrices import tries
 
 # How far a peak may be from the optimum for six buffers or fewer.
 WORST_OF_SIX = 1.05
@@ -81,6 +82,7 @@ def lowest_peak(buffers: Sequence[Buffer]) -> int:
     return best or 0
 
 
+@tries(first=30, rest=100)
 @given(buffer_sets())
 def test_live_buffers_never_overlap_and_lie_aligned_inside_the_peak(buffers: list[Buffer]) -> None:
     """Judged byte by byte where buffers are small, so not by the code under test."""
@@ -116,6 +118,7 @@ def test_no_order_of_six_buffers_is_better_than_the_stated_ratio(buffers: list[B
     assert optimum <= allocation.peak_bytes <= WORST_OF_SIX * optimum
 
 
+@tries(first=30, rest=100)
 @given(st.data())
 def test_the_order_of_the_list_does_not_change_the_result(data: st.DataObject) -> None:
     buffers = data.draw(buffer_sets())

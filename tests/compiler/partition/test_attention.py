@@ -151,6 +151,7 @@ CASES: dict[str, Callable[[], Model]] = {
 APART = [("one head, no batch", "clusters"), ("other widths", "clusters")]
 
 
+@pytest.mark.matrix(first=16, rest=32)
 @pytest.mark.parametrize("name", CHIPS)
 @pytest.mark.parametrize("case", CASES)
 def test_keys_come_part_by_part_and_values_hold(case: str, name: str) -> None:
@@ -224,6 +225,7 @@ def test_where_its_ops_cost_the_same_as_one_group_they_stay() -> None:
     assert FUSED_ATTENTION not in [op.kind for op in fused(small, builtin_profile("cluster4x4")).ops]
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("profile", ["cluster4x4", "edge4"])
 def test_bytes_are_keys_and_values_once_for_each_block_of_rows(profile: str) -> None:
     """At 2,048 keys: 17 and 42 times the floor where scores pass the DRAM."""

@@ -230,6 +230,7 @@ def test_optimal_tries_one_run_where_the_whole_chain_compiles() -> None:
     assert chain.tried(chain.merge("optimal")) == ["abcdefgh"]
 
 
+@pytest.mark.slow
 def test_optimal_gives_up_after_so_many_trials_for_the_greedy_scan() -> None:
     """Each trial is a compilation. A long chain in which only short runs compile would need thousands."""
     loads = [Load(macs=1, weight_bytes=1, vector_nodes=1)] * 80

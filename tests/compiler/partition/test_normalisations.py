@@ -84,6 +84,7 @@ def test_scale_and_bias_follow_channels_that_vary() -> None:
     assert not misses(model, {"c": (1, 5)}, count=1)
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_a_layer_normalisation_over_all_but_the_batch_is_taken_apart(with_bias: bool) -> None:
     model = Model(opset=17)
@@ -134,6 +135,7 @@ def test_a_softmax_over_more_than_a_core_holds_is_taken_apart_with_the_same_valu
         assert all(output.holds for output in report.values.outputs)
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax", "InstanceNormalization"])
 def test_what_statistics_are_taken_of_is_computed_again_and_not_written(kind: str) -> None:
     """Two statistics and the result read the data once each, and the result is written: twice the floor."""
@@ -144,6 +146,7 @@ def test_what_statistics_are_taken_of_is_computed_again_and_not_written(kind: st
     assert totals.dram_bytes <= 2.02 * totals.dram_bytes_floor
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("kind", ["Softmax", "LayerNormalization"])
 def test_a_prime_number_of_elements_is_normalised_on_the_chip(kind: str) -> None:
     model = Model(opset=17)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from compiler.errors import InternalError
 from compiler.ir.graph import Graph
@@ -20,6 +20,7 @@ from compiler.partition.segments import (
     verify_partition,
 )
 from compiler.profile import builtin_profile
+from tests.matrices import tries
 from tests.models import Model, partition_of
 from tests.strategies import models
 
@@ -100,7 +101,7 @@ def test_a_graph_without_ops_has_no_segments() -> None:
     assert partition_of(model.graph(), options=UNMERGED).segments == ()
 
 
-@settings(max_examples=150)
+@tries(first=50, rest=150)
 @given(models(max_ops=10))
 def test_partition_is_convex_complete_and_executable_in_order(model: Model) -> None:
     """PART-2: every path that leaves a segment leaves it for good."""

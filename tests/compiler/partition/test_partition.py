@@ -26,6 +26,7 @@ from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.tiling.stationary import cores_of_channels, resident_part
 from tests.compiler.partition.graphs import assert_valid, convolutions, limited, nodes_of, on_host, stationary
+from tests.matrices import tries
 from tests.models import Model, import_graph, light_path, partition_of
 from tests.strategies import models
 
@@ -93,7 +94,7 @@ def test_what_only_the_host_knows_the_size_of_crosses_between_its_segments() -> 
     assert [segment.cut.crossing_bytes for segment in partitioned.segments] == [0, 12, 12]
 
 
-@settings(max_examples=60)
+@tries(first=20, rest=60)
 @given(models(max_ops=10), st.data())
 def test_any_ops_on_the_host_leave_segments_that_are_pure_convex_and_few(model: Model, data: st.DataObject) -> None:
     """IMPORT-6, PART-2. The fewest turns are the most changes of side on any path."""
@@ -118,7 +119,7 @@ def test_any_ops_on_the_host_leave_segments_that_are_pure_convex_and_few(model: 
     assert all(a[0] != b[0] for a, b in pairwise(parts))
 
 
-@settings(max_examples=25)
+@tries(first=8, rest=25)
 @given(models(max_ops=10), st.data())
 def test_segments_with_hosts_merge_to_valid_ones_by_every_strategy(model: Model, data: st.DataObject) -> None:
     """PART-4: merging never reaches over a host segment."""
@@ -315,6 +316,7 @@ def figures(partitioned: PartitionedGraph) -> list[tuple[int, int, int]]:
     return found
 
 
+@pytest.mark.matrix(first=2, rest=4)
 @pytest.mark.parametrize("merge", [merge for merge in MERGES if merge != "none"])
 @settings(max_examples=15)
 @given(model=models(max_ops=10), data=st.data())
@@ -490,7 +492,7 @@ def test_nodes_lie_on_the_chips_of_their_segments_once_these_are_known() -> None
     assert {(node.op, node.chip) for node in mapping.nodes} == {(0, 1), (1, 0), (2, None), (3, 1)}
 
 
-@settings(max_examples=40)
+@tries(first=15, rest=40)
 @given(models(max_ops=8), st.data())
 def test_edges_of_the_mapping_graph_follow_those_of_the_graph(model: Model, data: st.DataObject) -> None:
     """PART-6: every op waits for those that it reads from, and none for a later one."""

@@ -15,6 +15,7 @@ from compiler.errors import ProfileError, TesseraError
 from compiler.profile import builtin_names, builtin_profile, parse_profile, plain_yaml, profile_digest, profile_json
 from compiler.profile.annotated import annotated
 from compiler.profile.load import MAX_PROFILE_BYTES
+from tests.matrices import tries
 from tests.models import error_of
 from tests.profiles import profile_values
 from tests.strategies import profiles
@@ -361,6 +362,7 @@ def test_no_bytes_crash_the_loader(data: bytes) -> None:
         parse_profile(data)
 
 
+@tries(first=40, rest=100)
 @given(
     st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=4), lambda c: st.lists(c, max_size=3)),
     st.sampled_from(sorted(profile_values("cluster4x4"))),

@@ -36,6 +36,7 @@ from tests.compiler.program.loops.mutants import with_number
 from tests.compiler.program.loops.samples import sample
 from tests.compiler.program.plain import PlainReader
 from tests.compiler.program.tiled import tiled_program, tiled_table
+from tests.matrices import tries
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 
@@ -203,7 +204,7 @@ def test_values_beyond_the_last_row_are_refused() -> None:
 
 
 @given(programs(max_commands=40) | looped_programs(max_commands=40))
-@settings(max_examples=60)
+@tries(first=20, rest=60)
 def test_a_reader_written_from_the_document_reads_the_same(program: Program) -> None:
     """PROG-3, PROG-5: docs/executable.md says enough."""
     stream, loops = stream_of(program), program.loops
@@ -224,7 +225,7 @@ def test_a_reader_written_from_the_document_reads_the_same(program: Program) -> 
 
 
 @given(programs() | looped_programs())
-@settings(max_examples=100)
+@tries(first=30, rest=100)
 def test_streams_come_back(program: Program) -> None:
     queues = len(program.queues)
     encoded = encode_stream(stream_of(program), queues)
@@ -245,7 +246,7 @@ def test_loops_of_groups_come_back() -> None:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@tries(first=100, rest=300)
 def test_a_damaged_stream_of_loops_is_refused_or_well_formed(data: st.DataObject) -> None:
     """API-4: whatever the bytes say, reading and checking end with an error that names what is wrong, or with loops."""
     program = sample()

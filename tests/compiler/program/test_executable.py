@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from compiler.errors import InternalError, LimitError, RequestError, TesseraError
 from compiler.ir.graph import HostNode
@@ -40,6 +40,7 @@ from compiler.program.executable import (
 from compiler.program.program import Region, Role
 from tests.compiler.program.arbitrary import executables
 from tests.compiler.program.tiled import tiled_program
+from tests.matrices import tries
 
 
 def weight_region(size_bytes: int) -> Region:
@@ -125,7 +126,7 @@ def replaced(data: bytes, section: str, old: bytes, new: bytes) -> bytes:
 
 
 @given(executables(max_commands=30))
-@settings(max_examples=20)
+@tries(first=8, rest=20)
 def test_an_executable_comes_back_as_it_was_written(executable: Executable) -> None:
     data = file_of(executable)
     assert same(read(data), executable)

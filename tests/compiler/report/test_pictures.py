@@ -26,8 +26,9 @@ def test_no_picture_is_drawn_unless_asked_for() -> None:
     assert compiled("edge4", pictures=False, fusion="none").pictures == {}
 
 
-@pytest.mark.matrix(first=1, rest=2)
-@pytest.mark.parametrize("profile", ["edge4", "cluster4x4", "manycore2x64"])
+@pytest.mark.parametrize(
+    "profile", ["edge4", *(pytest.param(n, marks=pytest.mark.slow) for n in ("cluster4x4", "manycore2x64"))]
+)
 def test_every_group_has_a_picture_with_its_units_and_tiles(profile: str) -> None:
     """TILE-4: the owners are the units that share out bands, one where none does."""
     found = compiled(profile, pictures=True, fusion="none")

@@ -40,6 +40,7 @@ def compiled(name: str, profile: str = "edge4") -> Compiled:
     return Compiled.of(build(), ranges, profile)
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize("profile", ["edge4", "cluster4x4"])
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_values_at_any_dimensions_are_those_of_the_model(name: str, profile: str) -> None:

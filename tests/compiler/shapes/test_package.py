@@ -23,6 +23,7 @@ from compiler.shapes.package import read_package, stored_values, write_package
 from compiler.shapes.prepared import ShapeTables
 from tests.compiler.shapes.dynamic import Compiled
 from tests.compiler.shapes.dynamic_networks import encoder_layer, residual_network
+from tests.matrices import tries
 from tests.models import error_of
 
 REFUSALS = (ExecutableError, RequestError, LimitError)
@@ -253,6 +254,7 @@ def test_a_hostile_manifest_is_refused_with_a_reason(name: str) -> None:
     assert caught.value.message
 
 
+@tries(first=40, rest=100)
 @given(st.data())
 def test_whatever_is_put_in_place_of_a_value_is_read_or_refused(data: st.DataObject) -> None:
     """Any value of the manifest, replaced by any other: nothing but a refusal comes of it."""

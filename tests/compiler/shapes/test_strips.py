@@ -17,12 +17,13 @@ from compiler.shapes.units import UnitSet
 from tests.compiler.shapes.exhaustive import least_cycles
 from tests.compiler.shapes.given import problems, product_cost, units_of
 from tests.compiler.shapes.recount import assert_table_holds
+from tests.matrices import tries
 
 Problem = tuple[UnitSet, CallCost, tuple[int, ...]]
 
 
 @given(problems(ranks=(1, 2), longest=6, most=4, lengths=13))
-@settings(max_examples=150)
+@tries(first=50, rest=150)
 def test_no_strip_decomposition_is_cheaper(problem: Problem) -> None:
     """N-5: equal to an independent exhaustive search on small cases."""
     units, cost, shape = problem

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import compiler.shapes
@@ -30,6 +30,7 @@ from compiler.shapes.table import (
 from compiler.shapes.units import UnitSet
 from tests.compiler.shapes.given import problems, product_cost, units_of
 from tests.compiler.shapes.recount import times_computed
+from tests.matrices import tries
 
 
 def given_table() -> ShapeTable:
@@ -142,7 +143,7 @@ def test_too_many_runs_and_calls_are_refused() -> None:
 
 
 @given(problems(ranks=(1, 2, 3), lengths=12), st.data())
-@settings(max_examples=300)
+@tries(first=100, rest=300)
 def test_a_table_that_is_accepted_covers_its_shape_whatever_was_changed_in_it(
     problem: tuple[UnitSet, CallCost, tuple[int, ...]], data: st.DataObject
 ) -> None:

@@ -5,6 +5,9 @@ last to the first, the elements that it has to make are those needed and not at 
 operands is the box around what the op's own access maps say. What was made when, by whom, and when it is last used is
 kept per element.
 
+Where neighbours pass halos both ways (`both_ways`) their tiles are in step: op by op each element that several of them
+need is made by the one in whose part of the tensor it lies, or by the next one to that which needs it.
+
 What waits for later tiles waits in a store per axis of the walk. A tile that needs an element takes it from the store
 of the axis along which it comes, and puts it into those of the axes along which a later tile needs it: the store of an
 outer axis is overwritten as the walk goes on inside it, so an element that came out of it has to wait in the store of
@@ -16,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from math import ceil
 
 import numpy as np
 
@@ -23,7 +27,7 @@ from compiler.ir.box import Ints
 from compiler.ops.base import OpClass
 from compiler.ops.op_facts import Operand
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.placement import assign
+from compiler.tiling.placement import Placement, assign
 from compiler.tiling.tile import Configuration, HaloMode, Spread
 from tests.compiler.brute import Bools, Box, mask_hull, union, volume
 from tests.compiler.brute import tiles as grid
@@ -51,11 +55,13 @@ class Plan:
     """Tiles in the order in which they are walked, with the halo mode of each axis.
 
     `held` are axes along whose tiles what does not follow them is made once (inner slices of the output channels).
+    `both_ways`: the axes along which units, or cores, have one tile each and pass halos both ways.
     """
 
     visits: tuple[Visit, ...]
     modes: Mapping[str, HaloMode]
     held: frozenset[str] = frozenset()
+    both_ways: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -193,7 +199,12 @@ def unit_plan(geometry: GroupGeometry, configuration: Configuration, tile: Mappi
     modes = {a: configuration.halo_of(a) if a != "C" else HaloMode.RECOMPUTE for a in order}
     modes |= {a: HaloMode.RECOMPUTE for a in order if counts[a] == 1}
     held = frozenset({"C"}) if sliced and not configuration.slices_outer else frozenset()
-    return Plan(visits=tuple(visits), modes=modes, held=held)
+    along = {a: len({v.runs[a] for v in visits}) for a in (rows, columns) if a is not None and a in counts}
+    passing = {a for a, runs in along.items() if by_bands and runs > 1 and modes[a] is HaloMode.EXCHANGE}
+    together = configuration.placement in (Placement.BANDS, Placement.BAND_COLUMNS, Placement.BLOCKS)
+    in_step = together and all(along[a] == counts[a] for a in passing)
+    both_ways = frozenset(passing if in_step else ())
+    return Plan(visits=tuple(visits), modes=modes, held=held, both_ways=both_ways)
 
 
 def core_plan(
@@ -237,7 +248,13 @@ def core_plan(
             )
     counts = {a: len({visit.index[a] for visit in visits}) for a in outer.modes}
     modes = {a: configuration.halo_of(a) if a != "C" and counts[a] > 1 else HaloMode.RECOMPUTE for a in outer.modes}
-    return Plan(visits=tuple(visits), modes=modes, held=outer.held)
+    most = {a: ceil(min(tile[a], shape[axes.index(a)]) / core.get(a, tile[a])) for a in outer.modes if a != "C"}
+    fit = {a: configuration.cores if a == band else 1 for a in most}
+    both_ways = outer.both_ways if all(most[a] <= fit[a] for a in outer.both_ways) else frozenset()
+    one_tile = band is not None and len({visit.index[band] for visit in outer.visits}) == 1
+    if band is not None and one_tile and 1 < counts[band] <= configuration.cores and modes[band] is HaloMode.EXCHANGE:
+        both_ways |= {band}
+    return Plan(visits=tuple(visits), modes=modes, held=outer.held, both_ways=both_ways)
 
 
 @dataclass(slots=True)
@@ -258,7 +275,8 @@ class Oracle:
         self.geometry = geometry
         self.plan = plan
         self.log = Log(coverage=np.zeros(geometry.output.shape, dtype=np.int64))
-        self.follows = {name: set().union(*axes) if axes else set() for name, axes in followed_axes(geometry).items()}
+        self._axes = followed_axes(geometry)
+        self.follows = {name: set().union(*axes) if axes else set() for name, axes in self._axes.items()}
         self._stores: dict[tuple[str, Key, int], _Store] = {}
         self._made: dict[tuple[str, Key], Ints] = {}
         over = written_over(geometry)
@@ -284,12 +302,22 @@ class Oracle:
             for table in (self.log.made, self.log.needed, self.log.kept, self.log.largest):
                 table[name] = 0
             self.log.received[name] = 0
-        for turn, visit in enumerate(self.plan.visits):
+        for turn, visits in enumerate(self._in_step()):
             self._turn = turn
-            self._visit(visit)
+            self._visit(visits)
         self._hold()
         self._fill_stores()
         return self.log
+
+    def _in_step(self) -> list[list[Visit]]:
+        """Tiles that are worked on at the same time, op by op, in the order of the first of them."""
+        if not self.plan.both_ways:
+            return [[visit] for visit in self.plan.visits]
+        found: dict[Key, list[Visit]] = {}
+        for visit in self.plan.visits:
+            key = tuple(number for axis, number in visit.index.items() if axis not in self.plan.both_ways)
+            found.setdefault((*key, *(visit.ranges[axis] for axis in self.plan.held)), []).append(visit)
+        return list(found.values())
 
     def _key(self, name: str, visit: Visit) -> Key:
         """What a tile can have at hand of a tensor: made under the same key."""
@@ -320,79 +348,115 @@ class Oracle:
             box.append((low * extent // basis, high * extent // basis))
         return tuple(box)
 
-    def _visit(self, visit: Visit) -> None:
+    def _visit(self, visits: list[Visit]) -> None:
         facts, geometry = self.geometry.facts, self.geometry
-        boxes: dict[str, Box] = {name: self._box(name, visit) for name in geometry.outputs or (geometry.primary,)}
-        self.log.coverage[tuple(slice(*r) for r in boxes[geometry.primary])] += 1
-        fresh: dict[str, Bools] = {}
-        uses: list[tuple[str, Box, int]] = []
+        outputs = geometry.outputs or (geometry.primary,)
+        boxes: list[dict[str, Box]] = [{name: self._box(name, visit) for name in outputs} for visit in visits]
+        for its in boxes:
+            self.log.coverage[tuple(slice(*r) for r in its[geometry.primary])] += 1
+        uses: list[tuple[str, Box, Visit, int]] = []
         for step, op in reversed(list(enumerate(geometry.ops))):
             shape = facts.tensors[op.output].shape
-            if op.output not in boxes:
-                # nobody needs anything of it now; what nobody reads at all is made whole
-                idle = op.output in self._read
-                boxes[op.output] = tuple((0, 0 if idle else extent) for extent in shape)
-            box = boxes[op.output]
-            fresh[op.output] = self._take(op.output, box, visit)
-            made = mask_hull(fresh[op.output])
-            if made is None:
-                continue
-            self.log.boxes.setdefault(op.index, []).append(made)
-            needs: dict[str, int] = {}
-            for number, operand in enumerate(op.operands):
-                if operand.constant:
+            # of some results nobody needs anything now; what nobody reads at all is made whole
+            idle = op.output in self._read
+            whole = tuple((0, 0 if idle else extent) for extent in shape)
+            fresh = self._take(op.output, [its.setdefault(op.output, whole) for its in boxes], visits)
+            for visit, its, new in zip(visits, boxes, fresh, strict=True):
+                made = mask_hull(new)
+                if made is None:
                     continue
-                extents = facts.tensors[operand.tensor].shape
-                need = tuple(
-                    (0, extent) if m.axis is None else m.project_one(*made[m.axis], extent)
-                    for m, extent in zip(operand.access, extents, strict=True)
-                )
-                if volume(need) == 0:
-                    need = tuple((0, 0) for _ in extents)
-                boxes[operand.tensor] = union(boxes.get(operand.tensor), need)
-                uses.append((operand.tensor, need, step))
-                size = volume(need) * facts.tensors[operand.tensor].element_bytes
-                self.log.reads[op.index, number] = self.log.reads.get((op.index, number), 0) + size
-                needs[operand.tensor] = max(size, needs.get(operand.tensor, 0))
-            result = 0 if op.in_place else volume(made) * facts.tensors[op.output].element_bytes
-            self.log.working = max(self.log.working, sum(needs.values()) + result)
-        loads = 0
+                self.log.boxes.setdefault(op.index, []).append(made)
+                needs: dict[str, int] = {}
+                for number, operand in enumerate(op.operands):
+                    if operand.constant:
+                        continue
+                    extents = facts.tensors[operand.tensor].shape
+                    need = tuple(
+                        (0, extent) if m.axis is None else m.project_one(*made[m.axis], extent)
+                        for m, extent in zip(operand.access, extents, strict=True)
+                    )
+                    if volume(need) == 0:
+                        need = tuple((0, 0) for _ in extents)
+                    its[operand.tensor] = union(its.get(operand.tensor), need)
+                    uses.append((operand.tensor, need, visit, step))
+                    size = volume(need) * facts.tensors[operand.tensor].element_bytes
+                    self.log.reads[op.index, number] = self.log.reads.get((op.index, number), 0) + size
+                    needs[operand.tensor] = max(size, needs.get(operand.tensor, 0))
+                result = 0 if op.in_place else volume(made) * facts.tensors[op.output].element_bytes
+                self.log.working = max(self.log.working, sum(needs.values()) + result)
+        loads = [0] * len(visits)
         for name in geometry.inputs:
-            if name in boxes:
-                loads += int(self._take(name, boxes[name], visit).sum()) * facts.tensors[name].element_bytes
-        self.log.loads.append(loads)
+            here = [number for number, its in enumerate(boxes) if name in its]
+            fresh = self._take(name, [boxes[number][name] for number in here], [visits[number] for number in here])
+            for number, new in zip(here, fresh, strict=True):
+                loads[number] += int(new.sum()) * facts.tensors[name].element_bytes
+        self.log.loads += loads
         now = self._turn * self._steps
-        for name, box, step in uses:
+        for name, box, visit, step in uses:
             self._use(name, box, visit, now + step)
-        for name in geometry.outputs or (geometry.primary,):
-            self._use(name, boxes[name], visit, now + self._steps - 2)
-        for name in self._whole_round:
-            if name in boxes:
-                self._use(name, boxes[name], visit, now + self._steps - 2)
+        for visit, its in zip(visits, boxes, strict=True):
+            for name in outputs:
+                self._use(name, its[name], visit, now + self._steps - 2)
+            for name in self._whole_round:
+                if name in its:
+                    self._use(name, its[name], visit, now + self._steps - 2)
 
-    def _take(self, name: str, box: Box, visit: Visit) -> Bools:
-        """Make what a box lacks; the elements made."""
+    def _take(self, name: str, boxes: list[Box], visits: list[Visit]) -> list[Bools]:
+        """Make what boxes lack; the elements that each tile makes."""
+        if not visits:
+            return []
         tensor = self.geometry.facts.tensors[name]
-        key = self._key(name, visit)
-        by = self._made.setdefault((name, key), np.full(tensor.shape, -1, dtype=np.int64))
-        wanted = np.zeros(tensor.shape, dtype=np.bool_)
-        wanted[tuple(slice(*r) for r in box)] = True
-        self._touched.setdefault((name, key, visit.unit), []).append((visit, box))
-        new = wanted & (by < 0)
-        by[new] = visit.unit
-        size = tensor.element_bytes
-        self.log.needed[name] += int(wanted.sum()) * size
-        count = int(new.sum()) * size
-        self.log.made[name] += count
-        self.log.largest[name] = max(self.log.largest[name], count)
-        store = self._store(name, key, visit.unit)
-        begin = self._turn * self._steps + self._first[name]
-        coming = wanted & (store.came < 0)
-        received = coming & ~new & (by != visit.unit)
-        self.log.received[name] += int(received.sum()) * size
-        store.came[coming] = np.where(new, begin, self._turn * self._steps)[coming]
-        store.came_slot[coming] = visit.slot
-        return new
+        size, found = tensor.element_bytes, []
+        wanted = []
+        for box in boxes:
+            wanted.append(np.zeros(tensor.shape, dtype=np.bool_))
+            wanted[-1][tuple(slice(*r) for r in box)] = True
+        makers = self._makers(name, wanted, visits)
+        for number, visit in enumerate(visits):
+            key = self._key(name, visit)
+            by = self._made.setdefault((name, key), np.full(tensor.shape, -1, dtype=np.int64))
+            new = wanted[number] & (by < 0) & (makers == number)
+            by[new] = visit.unit
+            self.log.needed[name] += int(wanted[number].sum()) * size
+            count = int(new.sum()) * size
+            self.log.made[name] += count
+            self.log.largest[name] = max(self.log.largest[name], count)
+            found.append(new)
+        for box, want, new, visit in zip(boxes, wanted, found, visits, strict=True):
+            key = self._key(name, visit)
+            self._touched.setdefault((name, key, visit.unit), []).append((visit, box))
+            store, by = self._store(name, key, visit.unit), self._made[name, key]
+            begin = self._turn * self._steps + self._first[name]
+            coming = want & (store.came < 0)
+            received = coming & ~new & (by != visit.unit)
+            self.log.received[name] += int(received.sum()) * size
+            store.came[coming] = np.where(new, begin, self._turn * self._steps)[coming]
+            store.came_slot[coming] = visit.slot
+        return found
+
+    def _makers(self, name: str, wanted: list[Bools], visits: list[Visit]) -> Ints:
+        """By element which of the tiles that want it makes it if nobody has: the first, or where tiles are in step the
+        one in whose part of the tensor it lies, or the next one to that.
+        """
+        masks = np.array(wanted)
+        makers: Ints = masks.argmax(axis=0)
+        if len(visits) == 1 or not masks.any() or any(len(axes) > 1 for axes in self._axes[name]):
+            return makers
+        # the number of the maker along each axis: so many tiles lie before it
+        numbers = np.zeros(makers.shape, dtype=np.int64)
+        places = [0] * len(visits)
+        for axis in sorted(self.plan.both_ways):
+            ranges = sorted({visit.ranges[axis] for visit in visits})
+            places = [
+                place * len(ranges) + ranges.index(v.ranges[axis]) for place, v in zip(places, visits, strict=True)
+            ]
+            along = [number for number, axes in enumerate(self._axes[name]) if axis in axes]
+            wants: list[Bools] = [masks[[v.ranges[axis] == its for v in visits]].max(axis=0) for its in ranges]
+            # of what is the same for all of them the first makes it
+            mine = _along(along[0], wants, [end for _, end in ranges]) if len(along) == 1 else np.argmax(wants, axis=0)
+            numbers = numbers * len(ranges) + mine
+        at: Ints = np.argsort(places)
+        return at[numbers]
 
     def _use(self, name: str, box: Box, visit: Visit, at: int) -> None:
         store = self._store(name, self._key(name, visit), visit.unit)
@@ -447,6 +511,21 @@ class Oracle:
         for (name, axis, _), total in change.items():
             most = int(np.cumsum(total).max())
             self.log.stored[name, axis] = max(most, self.log.stored.get((name, axis), 0))
+
+
+def _along(dimension: int, wants: list[Bools], ends: list[int]) -> Ints:
+    """By element the number of the tile along an axis that makes it; `ends`: where tiles end in the output."""
+    rank = wants[0].ndim
+    others = tuple(number for number in range(rank) if number != dimension)
+    wanted = np.array([want.any(axis=others) for want in wants])
+    positions = np.flatnonzero(wanted.any(axis=0)).tolist()
+    low, high = positions[0], positions[-1] + 1
+    makers = np.zeros(wanted.shape[1], dtype=np.int64)
+    for position in positions:
+        owner = next(n for n, end in enumerate(ends) if (position - low) * ends[-1] < (high - low) * end)
+        those = np.flatnonzero(wanted[:, position]).tolist()
+        makers[position] = min(those, key=lambda number: abs(number - owner))
+    return makers.reshape([-1 if number == dimension else 1 for number in range(rank)])
 
 
 def _waiting_along(axis: str, walk: list[tuple[Visit, Box]], shape: tuple[int, ...], slots: int) -> Ints:

@@ -27,6 +27,7 @@ from compiler.tiling.wishes import Wishes
 from tests.compiler.brute import Box, project_group, tiles, volume
 from tests.compiler.tiling.groups import groups
 from tests.compiler.tiling.oracle import Log, Plan, core_plan, unit_plan, walked
+from tests.matrices import tries
 from tests.models import Model, import_graph
 from tests.networks import fsrcnn
 from tests.profiles import small_profile
@@ -165,7 +166,7 @@ def held_weights(facts: GraphFacts, geometry: GroupGeometry, profile: Profile, c
     return waiting + max(passing, default=0)
 
 
-@settings(max_examples=150)
+@tries(first=50, rest=150)
 @given(groups(), profiles(), st.sampled_from(OBJECTIVES), st.sampled_from(HALOS))
 def test_chosen_tilings_never_exceed_any_memory(
     group: tuple[GraphFacts, GroupGeometry], profile: Profile, objective: str, halo: str
@@ -203,7 +204,7 @@ def test_chosen_tilings_never_exceed_any_memory(
         assert weights <= profile.wram.capacity_bytes
 
 
-@settings(max_examples=80)
+@tries(first=30, rest=80)
 @given(groups(), profiles(), st.sampled_from(OBJECTIVES))
 def test_tiles_of_chosen_tilings_cover_each_output_element_once(
     group: tuple[GraphFacts, GroupGeometry], profile: Profile, objective: str
@@ -238,7 +239,7 @@ def test_tiles_of_chosen_tilings_cover_each_output_element_once(
         assert tiling.rounds >= ceil(tiling.tiles / how.units)
 
 
-@settings(max_examples=100)
+@tries(first=30, rest=100)
 @given(groups(), profiles(), st.sampled_from(HALOS))
 def test_dram_bytes_are_the_sum_over_all_tiles(
     group: tuple[GraphFacts, GroupGeometry], profile: Profile, halo: str
@@ -284,7 +285,7 @@ def test_the_input_tile_is_the_largest_box_of_the_inputs(
     assert {name: list(extents) for name, extents in tiling.input_tiles} == longest
 
 
-@settings(max_examples=100)
+@tries(first=30, rest=100)
 @given(groups(), profiles(), st.sampled_from(OBJECTIVES))
 def test_a_price_adds_up_and_is_no_less_than_its_bounds(
     group: tuple[GraphFacts, GroupGeometry], profile: Profile, objective: str
@@ -320,7 +321,7 @@ def renamed(model: Model) -> GraphFacts:
     return graph_facts(import_graph(proto.SerializeToString()))
 
 
-@settings(max_examples=40)
+@tries(first=15, rest=40)
 @given(models(max_ops=5, max_extent=8), profiles(), st.sampled_from(OBJECTIVES))
 def test_names_do_not_change_a_price(model: Model, profile: Profile, objective: str) -> None:
     """Only content decides: costs of a group of all ops are equal under other names."""
@@ -333,7 +334,7 @@ def test_names_do_not_change_a_price(model: Model, profile: Profile, objective: 
     assert costs[0] == costs[1]
 
 
-@settings(max_examples=80)
+@tries(first=30, rest=80)
 @given(groups(), profiles(), st.sampled_from(HALOS))
 def test_buffers_of_chosen_tilings_find_addresses_in_their_memory(
     group: tuple[GraphFacts, GroupGeometry], profile: Profile, halo: str

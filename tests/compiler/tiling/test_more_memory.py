@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.ops.op_facts import GraphFacts
@@ -19,6 +19,7 @@ from compiler.tiling.tile import Order
 from compiler.tiling.wishes import Wishes
 from tests.compiler.tiling.groups import groups
 from tests.compiler.tiling.tilings import group_of_all, tiled
+from tests.matrices import tries
 from tests.models import Model
 from tests.profiles import small_profile
 
@@ -68,7 +69,7 @@ def test_a_larger_sram_accepts_what_a_smaller_one_does(
     assert not refused_above(geometry, (small_profile(sram_bytes=size, **chip) for size in SWEEP[::2]))
 
 
-@settings(max_examples=12)
+@tries(first=5, rest=12)
 @given(
     groups(),
     st.sampled_from([512, 1024, 2048, 4096]),
@@ -94,7 +95,7 @@ def test_any_group_stays_accepted_as_the_sram_grows(
     assert not refused_above(drawn[1], profiles, objective=objective, halo=halo)
 
 
-@settings(max_examples=12)
+@tries(first=5, rest=12)
 @given(groups(), st.sampled_from([1, 2, 4]), st.sampled_from([None, 512, 4096]), st.sampled_from([0, 8192]))
 def test_any_group_stays_accepted_as_the_cores_grow(
     drawn: tuple[GraphFacts, GroupGeometry], cores: int, wram: int | None, sram: int

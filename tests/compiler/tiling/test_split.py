@@ -34,6 +34,7 @@ from compiler.units import ceil_div
 from tests.compiler.tiling.groups import groups
 from tests.compiler.tiling.oracle import unit_plan, walked
 from tests.compiler.tiling.tilings import group_of_all, tiled
+from tests.matrices import tries
 from tests.models import Model, light_source
 from tests.profiles import small_profile
 from tests.strategies import OBJECTIVES, profiles
@@ -263,7 +264,7 @@ def caps_of(choice: Choice, geometry: GroupGeometry) -> dict[str, int]:
     return caps
 
 
-@settings(max_examples=100)
+@tries(first=30, rest=100)
 @given(groups(), profiles(), splits(), st.sampled_from(["recompute", "auto"]))
 def test_the_tile_is_the_first_that_holds_from_the_top(
     group: tuple[GraphFacts, GroupGeometry], profile: Profile, split: Split, halo: str
@@ -281,7 +282,7 @@ def test_the_tile_is_the_first_that_holds_from_the_top(
     raise AssertionError("the tile is none of the split")
 
 
-@settings(max_examples=100)
+@tries(first=30, rest=100)
 @given(groups(), profiles(), splits("bottom-up"), st.sampled_from(["recompute", "auto"]))
 def test_the_tile_is_the_last_before_one_that_does_not_hold_from_the_bottom(
     group: tuple[GraphFacts, GroupGeometry], profile: Profile, split: Split, halo: str
@@ -303,7 +304,7 @@ def test_the_tile_is_the_last_before_one_that_does_not_hold_from_the_bottom(
     assert tile == expected
 
 
-@settings(max_examples=100)
+@tries(first=30, rest=100)
 @given(groups(), profiles(), st.sampled_from(OBJECTIVES), splits(), st.sampled_from(["top-down", "bottom-up"]))
 def test_split_tilings_never_exceed_any_memory(
     group: tuple[GraphFacts, GroupGeometry], profile: Profile, objective: str, split: Split, kind: Kind

@@ -168,7 +168,7 @@ def test_the_store_along_each_axis_has_room_for_what_waits_in_it(case: Case) -> 
 def test_core_tiles_make_and_keep_what_a_walk_over_them_does(case: Case) -> None:
     """TILE-8: every SRAM tile is cut into core tiles, and each core walks a band of them."""
     assume(is_simple(case.geometry))
-    walk = unit_walk(case.geometry, case.configuration, case.tile)
+    walk = unit_walk(case.geometry, case.configuration, case.tile, case.core)
     inner = core_walk(walk, case.configuration, case.tile, case.core)
     plan = core_plan(case.geometry, case.configuration, case.tile, case.core)
     log = walked(case.geometry, plan)

@@ -110,6 +110,7 @@ def test_random_groups_under_an_sram_are_proved_like_their_expanded_programs(see
     assert verdict == "safe"
 
 
+@pytest.mark.matrix(first=6, rest=10)
 @pytest.mark.parametrize("seed", range(16))
 def test_sums_in_parts_are_proved_like_their_expanded_programs(seed: int) -> None:
     """Parts of what is summed loop: a program has as many statements for many of them as for few."""
@@ -138,7 +139,7 @@ def test_changed_programs_are_refused_exactly_when_the_expanded_ones_are(turn: i
     """In a turn each group and each of ten chains is changed in each way."""
     groups = [found for seed in (1, 2, 5, 9) if (found := group_program(seed)) is not None]
     groups += [its.program for seed in (34, 12) if (its := lowered_group(seed, random_clusters)) is not None]
-    groups += [its.program for seed in (1, 6) if (its := lowered_group(seed, random_sums)) is not None]
+    groups += [its.program for seed in (3, 17) if (its := lowered_group(seed, random_sums)) is not None]
     counts = check_changes(groups, range(96 * turn, 96 * (turn + 1)))
     counts += check_changes(map(random_chain, range(20)), range(120 * turn, 120 * (turn + 1)))
     assert {key.split(": ")[1] for key in counts} == {"safe", "refused"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import ceil
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import LimitError
@@ -32,9 +32,8 @@ from compiler.program.timing.ticks import (
 from tests.compiler.program.builder import CORE0, CORE1, IODMA0, IODMA1, LINK0, NRAM0, NRAM1
 from tests.compiler.program.timing.command_times import CommandTimes, times_of
 from tests.compiler.program.timing.test_events import LANES, RATE, SIZE, Small, chip
+from tests.matrices import tries
 
-# Programs that a test simulates; each takes tens of milliseconds.
-_EXAMPLES: Final = 25
 # Rates that no power of two divides.
 CHIPS = st.builds(
     chip,
@@ -70,7 +69,7 @@ def events(times: CommandTimes, first: int, stop: int, since: int) -> list[list[
     return [(column[first:stop] - since).tolist() for column in columns]
 
 
-@settings(max_examples=_EXAMPLES)
+@tries(first=10, rest=25)
 @given(profile=CHIPS, seed=st.integers(0, 2**32), cycles=st.integers(1, 10**13))
 def test_a_program_that_begins_at_another_tick_has_the_same_events_shifted(
     profile: Profile, seed: int, cycles: int
@@ -87,7 +86,7 @@ def test_a_program_that_begins_at_another_tick_has_the_same_events_shifted(
     assert found[0] == found[1]
 
 
-@settings(max_examples=_EXAMPLES)
+@tries(first=10, rest=25)
 @given(profile=CHIPS, seed=st.integers(0, 2**32))
 def test_the_same_program_twice_in_a_row_recurs(profile: Profile, seed: int) -> None:
     small, count = Small(), 30
@@ -184,7 +183,7 @@ def test_shares_are_max_min_fair_within_a_step_and_never_more_than_there_is(
     assert shared(own[order], [passes[i] for i in order], capacities) == [rates[i] for i in order]
 
 
-@settings(max_examples=_EXAMPLES)
+@tries(first=10, rest=25)
 @given(dram=st.sampled_from([7.0, 12.8, 10 / 3]), sizes=st.lists(st.integers(1, 2000), min_size=1, max_size=12))
 def test_a_transfer_moves_all_its_bytes_and_ends_in_the_tick_in_which_the_last_one_has_moved(
     dram: float, sizes: list[int]
