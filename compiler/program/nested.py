@@ -361,8 +361,8 @@ class NestedCores:
     ) -> None:
         """Put what later core tiles need into stores: at once for those of this round (`now`), else at the end.
 
-        What is sent takes the place of what the receiver has needed before, and in this round may still read. `back`:
-        what core tiles before this one need.
+        A store is used again: the receiver may still read what it holds until the round ends. `back`: what core tiles
+        before this one need.
         """
         if name in self.located.written_over or name not in self.located.group.core_resident:
             return
