@@ -27,6 +27,7 @@ from compiler.pipeline import Observer, SilentObserver, run_passes
 from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.declared import declared_inputs
 from compiler.shapes.extents import Range
+from compiler.units import DTYPE_NAMES
 
 # The largest extents of default ranges: along the first axis of inputs, which is the batch, and along others.
 MOST_OF_BATCH: Final = 8
@@ -173,8 +174,9 @@ class _Search:
         graph = self._imported({name: one.high for name, one in ranges.items()})
         if graph is None:
             return MOST_BYTES + 1  # it was not imported: the base is safe
-        made = (tensor for tensor in graph.tensors.values() if tensor.constant is None and tensor.is_known)
-        return sum(tensor.size_bytes for tensor in made)
+        # text is of any length, and stays on the host
+        tensors = (tensor for tensor in graph.tensors.values() if tensor.constant is None and tensor.is_known)
+        return sum(tensor.size_bytes for tensor in tensors if tensor.dtype in DTYPE_NAMES)
 
     def _empty(self, dims: Mapping[str, int]) -> frozenset[str] | None:
         """The tensors without elements at single extents; None where the model is none."""

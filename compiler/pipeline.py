@@ -171,7 +171,7 @@ def _taken_apart(
     return (
         SpellOut(profile=profile, candidates=candidates),  # Graph -> Graph
         SplitNormalisations(profile=profile, candidates=candidates),  # Graph -> Graph
-        SplitPositions(candidates=candidates),  # Graph -> Graph
+        SplitPositions(profile=profile, candidates=candidates),  # Graph -> Graph
         SplitReductions(profile=profile, candidates=candidates),  # Graph -> Graph
         SplitPads(profile=profile, candidates=candidates),  # Graph -> Graph
         FoldChannels(profile=profile, candidates=candidates),  # Graph -> Graph

@@ -17,7 +17,7 @@ from compiler.errors import printable
 _GAP: Final = "  "
 _SPAN: Final = " … "
 # Names keep at least this; with less room than `_SPAN_WIDTH` for two names, the last one is shown alone.
-_NAMES_WIDTH: Final = 8
+_NAMES_WIDTH: Final = 6
 _SPAN_WIDTH: Final = 24
 # A label and the room before its text.
 _LABEL: Final = re.compile(r"[A-Z][a-z]*(?: [A-Za-z]+)? {2,}|\s{8,}|\s*[0-9]+\. ")

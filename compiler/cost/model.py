@@ -14,7 +14,13 @@ from math import ceil
 from typing import Final, Literal, NamedTuple
 
 from compiler.cost.levels import NO_BYTES, LevelBytes
-from compiler.cost.rates import dram_hops, dram_port_bytes_per_cycle, dram_startup_cycles, dram_transfer_cycles
+from compiler.cost.rates import (
+    dram_hops,
+    dram_port_bytes_per_cycle,
+    dram_startup_cycles,
+    dram_transfer_cycles,
+    handed_bytes_per_cycle,
+)
 from compiler.cost.turns import Needs, Passing, turns_cycles
 from compiler.profile.schema import Memory, Profile
 
@@ -35,7 +41,7 @@ class StepTraffic(NamedTuple):
     the links crossed. awaited_bytes: the part of it that the next op waits for; awaited_cycles: for how long cores wait
     for it, and for what other cores of their unit made. filling_cycles: for how long they wait until the first piece of
     a stage has come, and the last one has left. arriving_bytes: of inputs that DRAM brings for the first turn;
-    lasting_bytes of weights, handed_bytes what units then hand on of these; passing: weights that come in every turn.
+    lasting_bytes of weights, handed_bytes what units then hand on of both; passing: weights that come in every turn.
     """
 
     op: int
@@ -72,14 +78,16 @@ class StepTraffic(NamedTuple):
 class Traffic:
     """What a group moves and computes under a tiling; bytes, cycles and counts for the whole batch.
 
-    turns: how often cores go through the ops. unhidden_cycles: what they wait for weights that give way to more of them
-    in one buffer. last_store_bytes: what leaves after the last turn. sram_ends, nram_ends: bytes through these of what
-    comes from and goes to DRAM, and of inputs handed on. passed_on_bytes: input bytes that units hand on to each other.
-    copied_bytes: what the DRAM's engines put aside in the SRAMs for later tiles.
-    loading_share: what of the DRAM's rate inputs get while the cores' own engines load weights; None where one engine
-    loads one after the other. units, cores: in use. hidden_transfers: loads and stores of tiles that a unit makes
-    beside its work, weights apart. exposed_transfers: loads (and as many stores) whose start-up nothing
-    hides. table_bytes: address tables that are loaded, which take time and energy and are no DRAM bytes (SPEC 5.1).
+    turns: how often cores go through the ops, each time in `parts` of what a product sums. unhidden_cycles: what they
+    wait for weights that give way to more of them in one buffer. last_store_bytes: what leaves after the last turn.
+    sram_ends, nram_ends: bytes through these of what comes from and goes to DRAM, and of inputs handed on.
+    passed_on_bytes: input bytes that units hand on to each other. copied_bytes: what the DRAM's engines put aside in
+    the SRAMs for later tiles. loading_share: what of the DRAM's rate inputs get while the cores' own engines load
+    weights; None where one engine loads one after the other. units, cores: in use. hidden_transfers: loads and stores
+    of tiles that a unit makes beside its work, weights apart. exposed_transfers: loads (and as many stores) whose
+    start-up nothing hides. table_bytes: address tables that are loaded, which take time and energy and are no DRAM
+    bytes (SPEC 5.1). loads_in_turn: how many times as long the DRAM's engines take because units load one after
+    another. loads_in_row: how often a unit loads a tile, or a part of one, beside its work.
     """
 
     input_bytes: int
@@ -100,6 +108,9 @@ class Traffic:
     loading_share: float | None
     steps: tuple[StepTraffic, ...]
     table_bytes: int = 0
+    loads_in_turn: float = 1.0
+    loads_in_row: int = 0
+    parts: int = 1
 
     @property
     def read_bytes(self) -> int:
@@ -164,8 +175,11 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     reads = traffic.read_bytes
     moved = reads + traffic.table_bytes + traffic.output_bytes
     rate = dram_port_bytes_per_cycle(profile, traffic.units)
-    dram_cycles = dram_transfer_cycles(profile, traffic.units, moved, traffic.hidden_transfers, traffic.copied_bytes)
-    dram_cycles = ceil(dram_cycles)
+    dram_cycles = ceil(
+        dram_transfer_cycles(
+            profile, traffic.units, moved, traffic.hidden_transfers, traffic.copied_bytes, traffic.loads_in_turn
+        )
+    )
     whole = _parts(_together(traffic.steps), traffic, profile)
     stages = _stage_costs(traffic, whole, profile)
     on_cores = sum(stage.cycles for stage in stages)
@@ -174,10 +188,14 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     busy = on_cores + ceil(moved / rate)
     if traffic.overlapped:
         turning = _turns_cycles(traffic, rate, on_cores, profile) + traffic.unhidden_cycles
-        busy = ceil((turning + traffic.last_store_bytes / rate) * (1 - _ROUNDING))
+        # of several turns, or parts of one, the last one works when all the others' bytes have moved
+        times = traffic.turns * traffic.parts
+        last = moved / rate + on_cores / times if times > 1 else 0.0
+        busy = ceil(max(turning + traffic.last_store_bytes / rate, last) * (1 - _ROUNDING))
     startup = ceil(2 * traffic.exposed_transfers * dram_startup_cycles(profile)) if moved else 0
     # two buffers, through each of which a part comes from DRAM, is passed on and worked on, one after the other
-    through = ceil((ceil(reads / rate) + _handed_on_cycles(traffic, profile) + on_cores) / 2)
+    starting = traffic.loads_in_row * dram_startup_cycles(profile)
+    through = ceil((ceil(reads / rate) + starting + _handed_on_cycles(traffic, profile) + on_cores) / 2)
     cycles = max(dram_cycles, passing, busy, through) + startup
     onchip = max(passing, *whole.values())
     stalls: dict[str, int] = {}
@@ -221,11 +239,11 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
 
 def _turns_cycles(traffic: Traffic, rate: float, on_cores: float, profile: Profile) -> float:
     """Cycles of all turns with what ops wait for; `on_cores`: the cycles of all stages, which wait for nothing."""
-    steps, engine = traffic.steps, profile.units.peer_engine
+    steps = traffic.steps
     own = [step.compute_cycles + step.awaited_cycles + step.filling_cycles for step in steps]
     total = sum(own)
     each = on_cores / traffic.turns / (total or len(own))
-    handing = 0.0 if engine is None else 1 / (engine.bytes_per_cycle * max(1, traffic.units - 1))
+    handing = 1 / handed_bytes_per_cycle(profile, traffic.units)
     needs = []
     for step, cycles in zip(steps, own, strict=True):
         filling = step.filling_cycles / traffic.turns
@@ -269,7 +287,7 @@ def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, i
     if profile.units.are_cores:
         link = engines.link
         if link is not None and step.exchanged_bytes > step.awaited_bytes:
-            moved = (step.exchanged_bytes - step.awaited_bytes) / (link.bytes_per_cycle * max(1, traffic.units - 1))
+            moved = (step.exchanged_bytes - step.awaited_bytes) / handed_bytes_per_cycle(profile, traffic.units)
             parts["link"] = ceil(moved + link.hop_cycles)
         return parts
     data = step.sram + step.between_units
@@ -290,7 +308,7 @@ def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, i
     if engines.bus is not None:
         parts["bus"] = ceil(step.broadcast_bytes / (engines.bus.bytes_per_cycle * traffic.units))
     if engines.cdma is not None and step.exchanged_bytes > step.awaited_bytes:
-        moved = (step.exchanged_bytes - step.awaited_bytes) / (engines.cdma.bytes_per_cycle * max(1, traffic.units - 1))
+        moved = (step.exchanged_bytes - step.awaited_bytes) / handed_bytes_per_cycle(profile, traffic.units)
         parts["exchange"] = ceil(moved)
     return parts
 
@@ -320,19 +338,15 @@ def _together(steps: tuple[StepTraffic, ...]) -> StepTraffic:
 
 def _passing_cycles(traffic: Traffic, profile: Profile) -> int:
     """Cycles of handing on inputs that several units need and one has read."""
-    engine = profile.units.peer_engine
-    if engine is None or not traffic.passed_on_bytes:
-        return 0
-    return ceil(traffic.passed_on_bytes / (engine.bytes_per_cycle * max(1, traffic.units - 1)))
+    return ceil(traffic.passed_on_bytes / handed_bytes_per_cycle(profile, traffic.units))
 
 
 def _handed_on_cycles(traffic: Traffic, profile: Profile) -> int:
     """Cycles of handing on all that several units need and one has read, weights too."""
-    engine = profile.units.peer_engine
-    weights = sum(step.exchanged_bytes - step.awaited_bytes for step in traffic.steps)
-    if engine is None or traffic.units == 1:
+    if traffic.units == 1:
         return 0
-    return ceil((traffic.passed_on_bytes + weights) / (engine.bytes_per_cycle * (traffic.units - 1)))
+    weights = sum(step.exchanged_bytes - step.awaited_bytes for step in traffic.steps)
+    return ceil((traffic.passed_on_bytes + weights) / handed_bytes_per_cycle(profile, traffic.units))
 
 
 def _sum(levels: Iterable[LevelBytes]) -> LevelBytes:

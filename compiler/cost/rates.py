@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 from compiler.ops.op_facts import OpFacts
@@ -57,16 +58,58 @@ def dram_port_bytes_per_cycle(profile: Profile, units: int) -> float:
     return min(profile.dram_bytes_per_cycle, engines)
 
 
-def dram_transfer_cycles(profile: Profile, units: int, moved: int, transfers: int, copied: int = 0) -> float:
+def dram_transfer_cycles(
+    profile: Profile, units: int, moved: int, transfers: int, copied: int = 0, in_turn: float = 1.0
+) -> float:
     """Cycles of DRAM transfers that go on beside all else.
 
     The bytes of all units take the DRAM's rate. The engine of a unit takes its part of them and of the bytes `copied`
     inside the units' memories, and a start-up for each of its `transfers`, for it prepares one after the other.
+    `in_turn`: how many times as long the engines take because some load when others have.
     """
     engine = profile.units.dram_engine
     rate = engine.bytes_per_cycle * units if engine is not None else profile.dram_bytes_per_cycle
-    alone = (moved + copied) / rate + transfers * dram_startup_cycles(profile)
+    alone = (moved * in_turn + copied) / rate + transfers * dram_startup_cycles(profile)
     return max(moved / dram_port_bytes_per_cycle(profile, units), alone)
+
+
+def transfers_of_part(profile: Profile, units: int, *, apart: bool = False) -> int:
+    """How many transfers, one after another, hand a unit's part of what all need to the other units.
+
+    An engine sends to neighbouring memories at once: to those before it, and those behind it, unless they lie `apart`.
+    """
+    if profile.units.are_cores or units == 1:
+        return 1
+    return units - 1 if apart else min(2, units - 1)
+
+
+def busiest_link(profile: Profile, units: int, transfers: int) -> float:
+    """What the busiest link or engine carries where each unit hands its part to all others, as a part of the whole.
+
+    `transfers`: those of a part, by an engine.
+    """
+    link = profile.engines.link
+    if not profile.units.are_cores or link is None:
+        return transfers / units
+    if link.topology == "ring":
+        # a part goes both ways, one after the other, and meets those of the neighbours
+        return (units - 1) / units
+    columns = mesh_columns(profile.cores)
+    return 1 - min(columns, units - 1) / units if units > columns else (units - 1) / units
+
+
+def handed_bytes_per_cycle(profile: Profile, units: int) -> float:
+    """Bytes that arrive per cycle at all units together where what all need is read in parts that they hand each other.
+
+    Infinite where nothing passes between units. One unit alone gets what others hold. Over links many a part is too
+    small to be read in parts: the busiest carries about all of it.
+    """
+    engine = profile.units.peer_engine
+    if engine is None:
+        return inf
+    if units == 1 or profile.units.are_cores:
+        return engine.bytes_per_cycle * max(1, units - 1)
+    return engine.bytes_per_cycle * (units - 1) / busiest_link(profile, units, transfers_of_part(profile, units))
 
 
 def direct_is_as_wide(profile: Profile, units: int, cores: int) -> bool:

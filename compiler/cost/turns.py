@@ -29,7 +29,7 @@ class Passing(NamedTuple):
 class Needs(NamedTuple):
     """What an op needs before it works, and for how many cycles it does so in a turn.
 
-    inputs, weights: bytes from DRAM that the first turn waits for; handed: cycles in which units hand these weights on.
+    inputs, weights: bytes from DRAM that the first turn waits for; handed: cycles in which units hand these on.
     filling: cycles of its work that may pass while it waits.
     """
 
@@ -45,7 +45,7 @@ class Needs(NamedTuple):
 class _Clock:
     """Cycles from the beginning, as far as the ops have been gone through.
 
-    brought: the last bytes from DRAM are there. handed: units have handed on the last weights. done: the last op has
+    brought: the last bytes from DRAM are there. handed: units have handed on the last of them. done: the last op has
     ended. free, staged: weights that pass have a place in the cores, and in the SRAMs. `inputs`, `weights`: bytes that
     DRAM was asked for so far.
     """

@@ -8,6 +8,7 @@ import onnx
 
 from compiler.errors import ModelError
 from compiler.frontend.constant_values import FOUR_BITS, in_eight_bits
+from compiler.frontend.decompose.contributed_fused import FUSED_FORMS, fused_nodes
 from compiler.frontend.decompose.contributed_quantised import contributed_nodes
 from compiler.frontend.decompose.node_builder import Fresh
 from compiler.frontend.read import plain_domain
@@ -24,11 +25,14 @@ def contributed(
 
     The host also says what is wrong with a node. `opset`: the operator set of the standard.
     """
-    if plain_domain(node.domain) != CONTRIBUTED_DOMAIN or any(node.output[1:]):
+    is_fused = node.op_type in FUSED_FORMS
+    if plain_domain(node.domain) != CONTRIBUTED_DOMAIN or (any(node.output[1:]) and not is_fused):
         return None
     kind = CONTRIBUTED_KINDS.get(node.op_type)
     try:
         call = dequantised_in_eight_bits(table.call(node, name, opset), fresh)
+        if is_fused:
+            return fused_nodes(node, call, fresh)
         if kind is None:
             return contributed_nodes(node, call, fresh, opset)
         return None if kind.unsupported(call) is not None else (kind.infer(call), call)

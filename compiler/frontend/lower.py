@@ -166,7 +166,9 @@ class _Lowering:
             self._nodes(body, name, Scope(opsets=versions, depth=scope.depth + 1), inner_names=True)
             return
         domain = plain_domain(node.domain)
-        version = scope.version(domain)
+        node, version = self.signatures.standard_form(node, scope.version(domain))
+        if version != scope.version(domain):
+            scope = replace(scope, opsets={**scope.opsets, domain: version})
         signature = self.signatures.find(node.op_type, domain, version)
         if signature is None and is_foreign(node):
             if name not in self.left_to_host and self._contributed(node, name, scope):
@@ -237,15 +239,11 @@ class _Lowering:
             return "control flow runs on the host"
         if self._evaluated(node, call, scope):
             return None
-        replaced = decompose(node, call, self.fresh)
+        replaced = decompose(node, call, self.fresh) or narrow(node, call, self.fresh)
         if replaced is not None:
-            self._nodes(replaced, name, replace(scope, depth=scope.depth + 1), inner_names=False)
-            return None
-        narrowed = narrow(node, call, self.fresh)
-        if narrowed is not None:
-            for shape_name, extents in narrowed.shapes.items():
+            for shape_name, extents in replaced.shapes.items():
                 self.table.set_extents(shape_name, extents)
-            self._nodes(narrowed.nodes, name, replace(scope, depth=scope.depth + 1), inner_names=False)
+            self._nodes(replaced.nodes, name, replace(scope, depth=scope.depth + 1), inner_names=False)
             return None
         kind = OP_KINDS.get(node.op_type)
         wide = too_wide(call)

@@ -17,6 +17,12 @@ from compiler.ir.graph import Tensor
 _MANY: Final = 2**31 - 1
 KNOWN_DOMAINS: Final = ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
 
+# What ONNX Runtime has in the standard's domain at every opset: as which of the standard's operators, at an opset that
+# has these. Its optimiser writes them into models of any opset.
+_ADDED: Final = MappingProxyType(
+    {"LayerNormalization": ("LayerNormalization", 17), "SimplifiedLayerNormalization": ("RMSNormalization", 23)}
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formal:
@@ -68,6 +74,22 @@ class Signatures:
             except onnx.defs.SchemaError:
                 self._known[key] = None
         return self._known[key]
+
+    def standard_form(self, node: onnx.NodeProto, version: int) -> tuple[onnx.NodeProto, int]:
+        """A node that ONNX Runtime adds to the standard's domain as the standard's operator, with its opset.
+
+        Any other node as it is, with `version`; also one with outputs that the standard's operator does not have.
+        """
+        added = _ADDED.get(node.op_type)
+        if added is None or node.domain not in ("", "ai.onnx") or self.find(node.op_type, "", version) is not None:
+            return node, version
+        signature = self.find(added[0], "", added[1])
+        if signature is None or len(node.output) > signature.output_count[1]:
+            return node, version
+        renamed = onnx.NodeProto()
+        renamed.CopyFrom(node)
+        renamed.op_type = added[0]
+        return renamed, added[1]
 
 
 def _signature(schema: OpSchema) -> Signature:
@@ -152,8 +174,8 @@ def check_node(node: onnx.NodeProto, name: str, signature: Signature | None, ver
 
 
 def is_foreign(node: onnx.NodeProto) -> bool:
-    """Whether a node's domain is unknown to ONNX."""
-    return node.domain not in (*KNOWN_DOMAINS, "ai.onnx")
+    """Whether a node's domain is unknown to ONNX, or ONNX Runtime adds it to the standard's."""
+    return node.domain not in (*KNOWN_DOMAINS, "ai.onnx") or node.op_type in _ADDED
 
 
 def unknown_op(node: onnx.NodeProto, name: str, version: int, signature: Signature | None) -> ModelError:

@@ -9,6 +9,7 @@ import onnx
 
 from compiler.frontend.constant_values import MAX_COMPUTED_BYTES
 from compiler.frontend.decompose import DECOMPOSED
+from compiler.frontend.decompose.contributed_fused import FUSED_FORMS
 from compiler.frontend.decompose.contributed_quantised import CONTRIBUTED_FORMS
 from compiler.frontend.exact_moves import MOVES, ORDERS
 from compiler.frontend.fold import COMPILE_TIME, EVALUATED_AT_ONCE, FOLD_ELEMENTS
@@ -106,6 +107,7 @@ def _quantised() -> Iterator[str]:
     )
     yield ""
     yield f"Of {CONTRIBUTED_DOMAIN} these are written as conversions around operators: {_list(set(CONTRIBUTED_FORMS))}."
+    yield f"Of {CONTRIBUTED_DOMAIN} these are written as the operators that they fuse: {_list(set(FUSED_FORMS))}."
     yield ""
     yield "Other operators compute on floats, which DequantizeLinear makes and QuantizeLinear takes."
     yield ""

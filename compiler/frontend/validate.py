@@ -176,10 +176,10 @@ def _check_nodes(
         name, node, inside = todo.pop()
         if function_key(node) not in table.functions:
             domain = plain_domain(node.domain)
-            version = versions.get(domain, 1)
-            signature = signatures.find(node.op_type, domain, version)
+            known, version = signatures.standard_form(node, versions.get(domain, 1))
+            signature = signatures.find(known.op_type, domain, version)
             if signature is not None or not is_foreign(node):
-                check_node(node, name, signature, version)
+                check_node(known, name, signature, version)
             check_bodies(node, name)
         for attribute in node.attribute:
             if attribute.HasField("t"):

@@ -45,7 +45,9 @@ class AxisMap:
         return self.scale <= self.divisor or self.high - self.low + 1 >= self.scale
 
     def longest(self, length: int) -> int:
-        """The longest input range that any output range of `length` positions can need, unclipped."""
+        """The longest input range that any output range of `length` positions can need, unclipped; 0 for none."""
+        if length < 1:
+            return 0
         span = (length - 1) * self.scale + self.high - self.low
         return (span // self.divisor + 1 + (self.divisor > 1)) * self.block
 

@@ -19,13 +19,18 @@ def replace_refused(
     candidates: CandidateFactory,
     look: Callable[[Graph, Op], _Found],
     parts: Callable[[Made, Op, _Found], list[Op]],
+    is_slow: Callable[[Graph, Op], bool] | None = None,
 ) -> Graph:
-    """The graph with `parts` in place of the ops that do not compile alone and in which `look` finds something."""
+    """The graph with `parts` in place of the ops that do not compile alone and in which `look` finds something.
+
+    Also in place of those that `is_slow` says compile alone, but in tiles that do the work many times over.
+    """
     made = Made(graph.tensors)
     ops: list[Op] = []
     for op in graph.ops:
         found = look(graph, op)
-        is_kept = not found or refused_alone(candidates, graph.tensors, op, graph) is None
+        is_slower = is_slow is not None and is_slow(graph, op)
+        is_kept = not found or not (is_slower or refused_alone(candidates, graph.tensors, op, graph))
         ops += [op] if is_kept else parts(made, op, found)
     return made.graph(graph, ops)
 

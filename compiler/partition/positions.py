@@ -22,6 +22,8 @@ from compiler.partition.alone import refused_alone, replace_refused
 from compiler.partition.made import Made, opened, reshape
 from compiler.partition.partition import CandidateFactory
 from compiler.partition.reductions import largest_divisor
+from compiler.profile.schema import Profile
+from compiler.units import ceil_div, element_bytes
 
 _EXTREMES: Final = MappingProxyType({"ArgMax": "ReduceMax", "ArgMin": "ReduceMin"})
 # In 16-bit floats a part's sum is rounded, which the op at once does not do.
@@ -35,11 +37,19 @@ class SplitPositions:
     """Pass: ArgMax, ArgMin and CumSum that fit no core are taken of parts of their axis."""
 
     name: str = "split-positions"
+    profile: Profile
     candidates: CandidateFactory = field(repr=False)
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such ops replaced."""
-        return replace_refused(graph, self.candidates, _rows, partial(self._parts, graph))
+        return replace_refused(graph, self.candidates, _rows, partial(self._parts, graph), self._adds_again)
+
+    def _adds_again(self, graph: Graph, op: Op) -> bool:
+        """Whether tiles of an op add up its whole axis each: a core has no room for the axis and its running sums."""
+        if op.kind != "CumSum":
+            return False
+        data = graph.tensors[op.inputs[0]]
+        return 2 * data.shape[_axis(op)] * element_bytes(data.dtype) > self.profile.nram.capacity_bytes
 
     def _parts(self, graph: Graph, made: Made, op: Op, numbers: Sequence[int]) -> list[Op]:
         """Ops that do what an op does, with its axis in one of these numbers of rows; the op itself if no row fits."""
@@ -107,22 +117,31 @@ class _Parts:
         return self._finished(self._reduced("ReduceMax" if last else "ReduceMin", place, axis))
 
     def sums(self) -> list[Op]:
-        """The running sums of each part plus the sum of the parts before it (`reverse`: of those behind it)."""
+        """The running sums of each part plus the sum of the parts before it (`reverse`: of those behind it).
+
+        All parts are rows: the last one is filled with zeros, which are no part of any sum that is asked for.
+        """
         axis, tensors, own = self._axis, self._made.tensors, dict(self._op.attributes)
-        total = self._of_parts(lambda data, along: self._reduced("ReduceSum", data, along))
+        length = ceil_div(self._extent, self._rows)
+        total = self._reduced("ReduceSum", self._filled_rows(length), axis + 1)
         before = self._by("CumSum", (total,), tensors[total], **{**own, "axis": axis, "exclusive": 1})
-        of_rows = before if self._front == self._extent else self._cut(before, 0, self._rows)
-        seen = self._seen(of_rows, opened(tensors[of_rows], axis, (self._rows, 1)))
-        rows = self._in_rows()
+        rows = self._filled_rows(length)
         running = self._by("CumSum", (rows,), tensors[rows], **{**own, "axis": axis + 1})
-        summed = self._by("Add", (running, seen), tensors[running])
-        if self._front == self._extent:
+        summed = self._by("Add", (running, before), tensors[running])
+        if self._rows * length == self._extent:
             return self._finished(summed)
-        front = self._seen(summed, _along(self._data, axis, self._front))
-        rest = self._cut(self._data.name, self._front, self._extent)
-        running = self._by("CumSum", (rest,), tensors[rest], **own)
-        others = self._cut(before, self._rows, self._rows + 1)
-        return self._finished(self._joined([front, self._by("Add", (running, others), tensors[running])]))
+        joined = self._seen(summed, _along(self._data, axis, self._rows * length))
+        return self._finished(self._cut(joined, 0, self._extent))
+
+    def _filled_rows(self, length: int) -> str:
+        """The data as rows of a length, zeros behind the last position; anew for each reader, as `_in_rows`."""
+        filled, behind = self._data.name, self._rows * length - self._extent
+        if behind:
+            ends = tuple(behind if axis == self._axis else 0 for axis in range(len(self._data.shape)))
+            whole = _along(self._data, self._axis, self._extent + behind)
+            pads = (*(0 for _ in ends), *ends)
+            filled = self._by("Pad", (filled,), whole, pads=pads, mode="constant", value=0)
+        return self._seen(filled, opened(self._made.tensors[filled], self._axis, (self._rows, length)))
 
     def _of_parts(self, one: Callable[[str, int], str]) -> str:
         """What `one` finds of each part, along the axis."""

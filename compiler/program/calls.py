@@ -27,6 +27,13 @@ from compiler.units import element_bytes
 HOSTILE = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 
+def reason_of(error: Exception) -> str:
+    """What an op's definition objects to in a unit: of its own errors the message, whose hint is for models."""
+    if not isinstance(error, TesseraError):
+        return str(error)
+    return error.message if error.actual is None else f"{error.message}; actual {error.actual}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TableGeometry:
     """All entries of one parameter table: per slot and entry the box needed.
@@ -74,7 +81,7 @@ class CallBook:
                 raise
             except (TesseraError, *HOSTILE) as error:
                 raise ProgramError(
-                    f"table {table} does not fit its unit: {error}"[:300],
+                    f"table {table} does not fit its unit: {reason_of(error)}"[:300],
                     violation="table",
                     actual=type(error).__name__,
                 ) from error

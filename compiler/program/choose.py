@@ -1,8 +1,8 @@
 """The pass that chooses plans by simulation: what is lowered is what takes least when it runs (SCHED-7).
 
 For each segment these plans are compared: the one of least price; the best that is found by simulating single groups,
-formed anew under corrected prices or with other tilings; those of `rules` and `none`, unless far behind by price. The
-one whose whole program takes least is taken.
+formed anew under corrected prices or with other tilings; those of `rules` and `none`, unless their groups, simulated
+one by one until that is as good as certain, take more. The one whose whole program takes least is taken.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from compiler.profile.schema import Profile
 from compiler.program.errors import ProgramError
 from compiler.program.loops.time import ProgramTime, time_of
 from compiler.program.lower import LoweredSegment, LowerSegments, key_of, no_programs
+from compiler.program.outlook import sampled, surely_at_least
 from compiler.program.steps.equal_groups import SegmentGroup
 from compiler.program.timing.energy import energy_by_level
 from compiler.tiling.choose import Refusal
@@ -38,16 +39,19 @@ from compiler.tiling.tile import Tiling
 _TILINGS: Final = 4
 _RETILED: Final = 32
 _REGROUPED: Final = 4
-# All of these together simulate at most this share of the commands of the plan of least price, or this many commands.
+# All of these together, and groups of each strategy's plan, simulate at most this share of the commands of the plan of
+# least price, or this many commands.
 # Twice the share made Inception-v1 on cluster4x4 1.8 % better and the pass 1.4 times as long.
 _COMMANDS_OF_PLAN: Final = 0.5
 _COMMANDS: Final = 1 << 13
-# What has more than this many times the tiles of the plan of least price is not tried: its program is that much longer.
+# What has more than this many times the tiles of the plan of least price, or more than a few, is not tried: its program
+# is that much longer.
 _TILES: Final = 4
-# `rules` and `none` are left out if they cost this many times the least price, and more than the best plan takes when
-# simulated. Of 18 such plans of seven networks on four chips none took less than 1.17 times what the plan of least
-# price took. The first condition alone would not do: a small network cost 1.27 times as much by `none`, and took 0.73.
-_FAR: Final = 1.2
+_FEW_TILES: Final = 64
+# A whole program takes at least this share of what its groups take each by itself. Of 22 plans of 7 light networks on
+# edge4 and cluster4x4 it took 0.966 to 1.11 of that; of 226 plans of small networks on five chips 0.90 at least.
+_OF_ALONE: Final = 0.95
+_OF_ALONE_SMALL: Final = 0.88
 # The stages that refuse a plan by a LimitError.
 _STAGES: Final = ("lower", "simulate")
 
@@ -114,12 +118,12 @@ class _Chooser:
 
     def __init__(self, choose: ChoosePlans, facts: GraphFacts, rivals: Rivals, outside: Totals) -> None:
         self._lowering, self._profile, self._facts = choose.lowering, choose.profile, facts
-        self._objective = choose.options.objective
+        self._objective, self._rate = choose.options.objective, choose.profile.dram_bytes_per_cycle
         self._rivals, self._outside = rivals, outside
-        # what groups take by themselves: by ops and tiling, and by the group that others are like
+        # what groups take by themselves: by ops and tiling, and by what groups that take the same have in common
         self._alone: dict[tuple[int, Tiling], _Met] = {}
-        self._alike: dict[SegmentGroup, Totals] = {}
-        self._left = self._tilings = 0
+        self._alike: dict[tuple[object, ...], Totals] = {}
+        self._left = self._most = self._tilings = 0
         self._tiles_max: float = inf
 
     def chosen(self, by_price: FusedSegment) -> FusedSegment:
@@ -135,8 +139,8 @@ class _Chooser:
         for origin, grouped in self._others(first):
             if any(_same(grouped, one.grouped) for one in tried):
                 continue
-            is_far = origin != "simulation" and self._is_far(grouped, tried)
-            other = None if is_far else self._simulated_whole(origin, grouped)
+            may_be_best = origin == "simulation" or self._may_be_best(grouped, tried[0])
+            other = self._simulated_whole(origin, grouped) if may_be_best else None
             if other is not None:
                 tried.append(other)
                 self._keep_best(tried)
@@ -157,8 +161,8 @@ class _Chooser:
             return None
         timed = lowered.time
         assert timed is not None
-        self._left = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
-        self._tiles_max = _TILES * _tiles(by_price.groups)
+        self._left = self._most = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
+        self._tiles_max = max(_FEW_TILES, _TILES * _tiles(by_price.groups))
         for group, (_, part) in zip(first.groups, timed.parts(), strict=True):
             choice = _choice(first, group)
             self._alone[group, choice.tiling] = _Met(choice, self._figures(part))
@@ -188,11 +192,40 @@ class _Chooser:
                 # it is proved in another form
                 tried[0] = self._tried(tried[0].origin, tried[0].grouped, lowered.time)
 
-    def _is_far(self, grouped: Grouped, tried: Sequence[_Tried]) -> bool:
-        """Whether a strategy's plan is so far behind by price that it is not simulated."""
-        price, least = (self._value(one.totals)[0] for one in (grouped, self._rivals.found))
-        best = min(self._value(one.totals)[0] for one in tried)
-        return price > max(_FAR * least, best)
+    def _may_be_best(self, grouped: Grouped, best: _Tried) -> bool:
+        """False if a plan takes more than the best one, or has no program: its groups are simulated until that is sure.
+
+        Or until they have had as many commands as all other plans together: then the mean decides.
+        """
+        self._left = self._most
+        choices = {group: _choice(grouped, group) for group in grouped.groups}
+        known, open_ = Totals(), list[int]()
+        for group, choice in choices.items():
+            its = met_before.totals if (met_before := self._alone.get((group, choice.tiling))) else None
+            if its is None:
+                open_.append(group)
+            else:
+                known += its
+        open_ = [open_[number] for number in sampled(len(open_))]
+        # equal groups tell nothing new
+        met = dict[tuple[Totals, Totals], None]()
+        for number, group in enumerate(open_):
+            open_prices = [choices[other].cost for other in open_[number:]]
+            least = known + surely_at_least([*met], open_prices, self._rate, is_sure=self._left > 0)
+            if not self._may_beat(least, best):
+                return False
+            its = self._of(group, choices[group])
+            if its is None:
+                return False
+            known += its
+            met[Totals.of((choices[group].cost,)), its] = None
+        return self._may_beat(known, best)
+
+    def _may_beat(self, alone: Totals, best: _Tried) -> bool:
+        """Whether a program may take less than the best one if its groups take this each by itself."""
+        share = _OF_ALONE if self._most > _COMMANDS else _OF_ALONE_SMALL
+        least = replace(alone, cycles=share * alone.cycles, energy_pj=share * alone.energy_pj)
+        return self._value(least) <= self._value(best.totals)
 
     def _others(self, first: Grouped) -> Iterator[tuple[Origin, Grouped]]:
         """Other plans: the best by sums over simulated groups, then those of the other strategies."""
@@ -209,15 +242,16 @@ class _Chooser:
         best, least = first, self._sum(first)
         assert least is not None
         tried = {first.groups}
-        other = first.unmoved or self._regrouped(best)
-        for _ in range(_REGROUPED):
-            if other is None or other.groups in tried or self._left <= 0:
+        for turn in range(_REGROUPED):
+            if self._left <= 0:
+                break
+            other = (first.unmoved if turn == 0 else None) or self._regrouped(best)
+            if other is None or other.groups in tried:
                 break
             tried.add(other.groups)
             its = self._sum(other)
             if its is not None and self._value(its) < self._value(least):
                 best, least = other, its
-            other = self._regrouped(best)
         best = self._retiled(best, least)
         return None if _same(best, first) else best
 
@@ -283,14 +317,14 @@ class _Chooser:
 
         def simulated() -> _Met:
             steps = self._lowering.steps_of(self._facts, found, (its,))
-            original = steps.groups[0].original or steps.groups[0]
-            totals = self._alike.get(original)
+            only = steps.groups[0]
+            totals = self._alike.get(only.likeness)
             if totals is None:
                 time = time_of(steps.lowered(), self._profile)
                 self._left -= time.commands
                 self._tilings += 1
-                totals = self._alike[original] = self._figures(time)
-            return _Met(choice, totals, original)
+                totals = self._alike[only.likeness] = self._figures(time)
+            return _Met(choice, totals, only.original or only)
 
         return _if_it_can_be(simulated) or _Met(choice, None)
 
@@ -300,7 +334,6 @@ class _Chooser:
             key = group, choice.tiling
             met = self._alone.get(key)
             if met is not None and met.original is not None:
-                self._alike.pop(met.original, None)
                 self._lowering.lowered.groups.forget(met.original)
                 self._alone[key] = met._replace(original=None)
 

@@ -57,11 +57,13 @@ class CoreRounds:
         # by round its core rounds, and by unit and tile
         self._known_rounds = Recent(1, self._new_of_round)
         self._known_core_rounds = Recent(configuration.units, self._new_of_tile)
+        self._known_before = Recent(configuration.units, self._new_before)
 
     def forget(self) -> None:
         """Drop who works on what when, and the boxes of core tiles."""
         self._known_rounds.clear()
         self._known_core_rounds.clear()
+        self._known_before.clear()
         self.core_tiles.forget()
 
     def of_round(self, number: int) -> list[CoreRound]:
@@ -119,16 +121,29 @@ class CoreRounds:
         core = self._core_of(index)
         return [(unit, core) for unit in self._located.owners.of(outer)]
 
-    def before(self, unit: int, tile: Index, core: int, index: Index) -> dict[str, int] | None:
-        """The core tile that a core works on before one, of the same tile; None for the first."""
-        before = None
-        for work in self.of_tile(unit, tile):
-            for _, _, other, found in work:
-                if other == core:
-                    if found == index:
-                        return before
-                    before = found
-        return None
+    def before(self, name: str, work: Work) -> Work | None:
+        """What a core works on before a core tile: of the same tile, or of the slice before if these share a tensor."""
+        unit, tile, core, index = work
+        found = self._known_before[unit, *tile.values()][core, *index.values()]
+        if found is None and not self._located.first_slice(name, tile):
+            return self._last_of({**tile, "C": tile["C"] - 1}, unit, core)
+        return found
+
+    def _new_before(self, key: tuple[int, ...]) -> dict[tuple[int, ...], Work | None]:
+        """Of a unit's tile, by core and core tile, what the core works on before that one."""
+        found: dict[tuple[int, ...], Work | None] = {}
+        last: dict[int, Work] = {}
+        for its in self._known_core_rounds[key]:
+            for work in its:
+                _, _, core, index = work
+                found.setdefault((core, *index.values()), last.get(core))
+                last[core] = work
+        return found
+
+    def _last_of(self, tile: Index, unit: int, core: int) -> Work | None:
+        """The last core tile of a unit's tile that a core works on."""
+        works = (found for its in reversed(self.of_tile(unit, tile)) for found in its)
+        return next((found for found in works if found[2] == core), None)
 
     def part(self, op: OpFacts, core: Core, box: Box) -> Box:
         """The part of a core tile's box that a core makes where cores or units share out its channels."""

@@ -228,6 +228,12 @@ def _check_unit(number: int, unit: Unit) -> None:
         raise ProgramError(
             f"unit {number} sums in an unknown element type", violation="unit", actual=unit.accumulator_dtype
         )
+    # as numbers of Python, which have no size: those of a file need not fit an array
+    extent = next((extent for extent in unit.extents if not 0 <= extent <= _MOST_AXIS), None)
+    if extent is not None:
+        raise ProgramError(
+            f"unit {number} has an impossible extent", violation="unit", actual=str(extent)[:40], limit=_MOST_AXIS
+        )
     if unit.gathers != -1 and (
         not 0 <= unit.gathers < len(unit.operands) or unit.operands[unit.gathers] is None or len(unit.operands) < 2
     ):

@@ -225,12 +225,15 @@ class NestedCores:
                 to_cores(self.located.emitter, unit, source, targets, source.box, element)
 
     def _lies_there(self, name: str, work: Work) -> bool:
-        """True if the core tile before, of the same core and tile, needs the same box, and nothing else lies there."""
-        unit, tile, core, index = work
+        """True if what the same core works on before needs the same box, and nothing else lies there."""
+        unit, _, core, index = work
         if not self.memory.stays_between(name):
             return False
-        before = self.rounds.before(unit, tile, core, index)
-        if before is None or not self._has_work(name, unit, core, before):
+        found = self.rounds.before(name, work)
+        if found is None:
+            return False
+        before = found[3]
+        if not self._has_work(name, unit, core, before):
             return False
         return self.memory.tile(name, unit, core, before) == self.memory.tile(name, unit, core, index)
 

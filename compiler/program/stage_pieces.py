@@ -6,7 +6,7 @@ Tiles lie in the SRAM; what stays between stages lies in the core.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -241,12 +241,16 @@ class Piece(NamedTuple):
 
 
 class PieceEntry(NamedTuple):
-    """A piece of a unit's tile, and the channels of all the unit's pieces."""
+    """A piece of a unit's tile, the channels of all the unit's pieces, and by op the slices of its own channels.
+
+    `slices`: those whose weights come one after the other.
+    """
 
     unit: int
     tile: Index
     piece: Piece
     whole: _Channels
+    slices: tuple[_Channels, ...]
 
     @property
     def place(self) -> Core:
@@ -258,16 +262,23 @@ class PieceEntry(NamedTuple):
 class Turn:
     """Pieces that pass a stage side by side, one of each core at most.
 
-    `slices`: those of each op's weights that come one after the other. `bringing`: the cores to which weights come with
-    these pieces, for this and later turns; `use`: the number of their first use, counted over all rounds. `tables`:
-    whether address tables come with them.
+    `brings`: weights come with these pieces, for this and later turns; `use`: the number of their first use, counted
+    over all rounds. `tables`: whether address tables come with them.
     """
 
     row: tuple[PieceEntry, ...]
-    slices: tuple[tuple[tuple[int, int], ...], ...]
-    bringing: tuple[Core, ...]
+    brings: bool
     use: int
     tables: bool
+
+    def slice_count(self, place: int) -> int:
+        """How many slices of an op's weights come one after the other; a core with fewer of them lacks the last."""
+        return max(len(entry.slices[place]) for entry in self.row)
+
+    @property
+    def uses(self) -> int:
+        """How often weights come with it."""
+        return max(map(self.slice_count, range(len(self.row[0].slices)))) if self.brings else 0
 
 
 class StageTurns:
@@ -329,7 +340,7 @@ class StageTurns:
         place = stage.steps.index(step)
         for turn in self.of(stage_number, number):
             for entry in turn.row:
-                for part in turn.slices[place]:
+                for part in entry.slices[place]:
                     yield Need(entry.place, part, entry.whole[place])
 
     def _new_turns(self, number: int, round_number: int) -> list[Turn]:
@@ -345,50 +356,37 @@ class StageTurns:
             whole = tuple(channels_of(op, box) for op in ops)
             for piece in self._pieces(number, ops, unit, index, box):
                 channels = tuple(channels_of(op, piece.box) for op in ops)
-                ranges.setdefault(channels, []).append(PieceEntry(unit, index, piece, whole))
+                slices = tuple(
+                    tuple(self._boxes.slices(step, its)) for step, its in zip(stage.steps, channels, strict=True)
+                )
+                ranges.setdefault(channels, []).append(PieceEntry(unit, index, piece, whole, slices))
         found: list[Turn] = []
-        uses: dict[Core, int] = {}
-        for channels, entries in ranges.items():
-            found += self._turns_of(stage, ops, channels, entries, uses)
-        before = round_number * max(uses.values(), default=0)
+        for entries in _side_by_side(ranges.values()):
+            found += self._turns_of(stage, ops, entries, sum(turn.uses for turn in found))
+        before = round_number * sum(turn.uses for turn in found)
         return [replace(turn, use=before + turn.use) for turn in found] if before else found
 
-    def _turns_of(
-        self,
-        stage: CoreStage,
-        ops: list[OpFacts],
-        channels: _Channels,
-        entries: list[PieceEntry],
-        uses: dict[Core, int],
-    ) -> list[Turn]:
-        """Pieces of the same channels (op by op); `uses`: how often each core has used weights before.
+    def _turns_of(self, stage: CoreStage, ops: list[OpFacts], entries: list[PieceEntry], use: int) -> list[Turn]:
+        """Pieces of equal channels in each core; `use`: how often weights have come before.
 
         Where pieces follow one another in a core, all go through with one slice of the weights before the next one
         comes, if the stage may cut its channels. Where the weights of the stage's ops take each other's place, each
         piece passes all ops, and so do all slices that come for each piece.
         """
-        cores = tuple(sorted({entry.place for entry in entries}))
         rows = _rows(entries)
-        slices = tuple(tuple(self._boxes.slices(step, its)) for step, its in zip(stage.steps, channels, strict=True))
         together = self._located.group.stays_together(stage.steps)
-        at_once = all(len(its) == 1 for its in slices)
-        first = max((uses.get(core, 0) for core in cores), default=0)
+        at_once = all(len(its) == 1 for entry in rows[0] for its in entry.slices)
         found: list[Turn] = []
         if together and (at_once or (len(rows) > 1 and stage.cuts_channels)):
-            count = len(slices[0])
-            for part in slices[0]:
-                thin = entries if count == 1 else [_thin(ops[0], entry, part) for entry in entries]
-                its = channels if count == 1 else tuple(channels_of(op, thin[0].piece.box) for op in ops)
-                for place, row in enumerate(_rows(thin)):
-                    bringing, thin_slices = () if place else cores, tuple((found,) for found in its)
-                    found.append(Turn(row=row, slices=thin_slices, bringing=bringing, use=first, tables=False))
-                first += 1
+            for part in range(max(len(entry.slices[0]) for entry in rows[0])):
+                thin = [_thin(ops, entry, part) for entry in entries if part < len(entry.slices[0])]
+                its = [Turn(row=row, brings=place == 0, use=use, tables=False) for place, row in enumerate(_rows(thin))]
+                use += its[0].uses
+                found += its
         else:
             for row in rows:
-                bringing = tuple(entry.place for entry in row)
-                found.append(Turn(row=row, slices=slices, bringing=bringing, use=first, tables=not together))
-                first += max(map(len, slices))
-        uses.update(dict.fromkeys(cores, first))
+                found.append(Turn(row=row, brings=True, use=use, tables=not together))
+                use += found[-1].uses
         return found
 
     def _pieces(self, number: int, ops: list[OpFacts], unit: int, index: Index, box: Box) -> list[Piece]:
@@ -423,6 +421,20 @@ def turns_of_cores(turns: Sequence[Turn]) -> dict[Core, list[int]]:
     return found
 
 
+def _side_by_side(ranges: Iterable[list[PieceEntry]]) -> list[list[PieceEntry]]:
+    """Pieces of several ranges of channels, those of different cores together; a core goes from range to range."""
+    found: list[list[PieceEntry]] = []
+    ranges_of: dict[Core, int] = {}
+    for entries in ranges:
+        cores = {entry.place for entry in entries}
+        place = max(ranges_of.get(core, 0) for core in cores)
+        ranges_of.update(dict.fromkeys(cores, place + 1))
+        if place == len(found):
+            found.append([])
+        found[place] += entries
+    return found
+
+
 def _rows(entries: list[PieceEntry]) -> list[tuple[PieceEntry, ...]]:
     """Pieces that begin side by side: one of each core at once, in all units."""
     queues: dict[Core, list[PieceEntry]] = {}
@@ -431,8 +443,12 @@ def _rows(entries: list[PieceEntry]) -> list[tuple[PieceEntry, ...]]:
     return [tuple(entry for entry in row if entry is not None) for row in zip_longest(*queues.values())]
 
 
-def _thin(op: OpFacts, entry: PieceEntry, channels: tuple[int, int]) -> PieceEntry:
-    """A piece with a part of its channels."""
-    axis, piece = op.channel_axis, entry.piece
+def _thin(ops: list[OpFacts], entry: PieceEntry, part: int) -> PieceEntry:
+    """A piece with a slice of its channels, whose weights come at once; the piece itself if there is one slice."""
+    axis, piece = ops[0].channel_axis, entry.piece
+    if len(entry.slices[0]) == 1:
+        return entry
     assert axis is not None
-    return entry._replace(piece=Piece(piece.core, (*piece.box[:axis], channels, *piece.box[axis + 1 :])))
+    box = (*piece.box[:axis], entry.slices[0][part], *piece.box[axis + 1 :])
+    slices = tuple((channels_of(op, box),) for op in ops)
+    return entry._replace(piece=Piece(piece.core, box), slices=slices)

@@ -109,7 +109,7 @@ class StagedCores:
         return len(self.turns.of(number, at[0]))
 
     def _slice_count_of(self, number: int, place: int, at: At) -> int:
-        return len(self.turns.of(number, at[0])[at[1]].slices[place])
+        return self.turns.of(number, at[0])[at[1]].slice_count(place)
 
     # --- weights ------------------------------------------------------------------------------------------------------
 
@@ -119,19 +119,19 @@ class StagedCores:
 
     def _whole_weights(self, number: int, place: int, step: int, at: At) -> None:
         """The weights of an op that come at once for a turn: before what the pieces read."""
-        if len(self.turns.of(number, at[0])[at[1]].slices[place]) == 1:
+        if self._slice_count_of(number, place, at) == 1:
             self._bring_weights(number, place, step, (*at, 0))
 
     def _weights(self, number: int, place: int, step: int, at: At) -> None:
         """Bring the slice of an op's weights that is at hand, where several come for one turn."""
-        if len(self.turns.of(number, at[0])[at[1]].slices[place]) > 1:
+        if self._slice_count_of(number, place, at) > 1:
             self._bring_weights(number, place, step, at)
 
     def _bring_weights(self, number: int, place: int, step: int, at: At) -> None:
         """The weights of an op, or a slice of them, to all cores that work with them from this turn on."""
         turn, part = self.turns.of(number, at[0])[at[1]], at[2]
-        whole = turn.row[0].whole[place]
-        needs = [Need(core, turn.slices[place][part], whole) for core in turn.bringing]
+        slices = [(entry, entry.slices[place]) for entry in turn.row if turn.brings]
+        needs = [Need(entry.place, its[part], entry.whole[place]) for entry, its in slices if part < len(its)]
         self.weights.bring_passing(step, at, needs, turn.use + part, tables=turn.tables and part == 0)
 
     # --- pieces on their way ------------------------------------------------------------------------------------------
@@ -202,8 +202,10 @@ class StagedCores:
     def _make(self, number: int, place: int, step: int, op: OpFacts, at: At) -> None:
         """The calls that make an op's result of a turn's pieces, or a slice of its channels."""
         turn, part = self.turns.of(number, at[0])[at[1]], at[2]
-        slices = turn.slices[place]
         for entry, made in self._on_their_way(number, at):
+            slices = entry.slices[place]
+            if part >= len(slices):
+                continue
             its, core = made[place], self.located.core_number(*entry.place)
             need = Need(entry.place, slices[part], entry.whole[place])
             bound = self.weights.bound(step, need, at[0], turn.use + part)

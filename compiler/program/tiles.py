@@ -299,9 +299,10 @@ class Tiles:
 
     def _store(self, name: str, number: int) -> StoreShape | None:
         axis = self.order[number]
-        _, shares = self.frustums.factors(name)
-        if not shares[axis].kept:
+        # along an axis whose tiles overlap nothing waits of a tensor that no tile needs along another one
+        if not self.frustums.kept_along(name).get(axis):
             return None
+        _, shares = self.frustums.factors(name)
         outside, in_step = set(self.order[:number]), axis in self.both_ways
         both_ways = False
         lengths: list[int] = []

@@ -200,7 +200,7 @@ class UnitTiles:
             return
         for root in dict.fromkeys(self.turn_root(name) for name in self._geometry.outputs):
             names = self.lying_in(root)
-            if root in self._geometry.inputs or not names or self._group.reduced:
+            if root in self._geometry.inputs or not names:
                 continue
             slots = [self._buffers.slots[first, ("tile", name, 0)] for name in names]
             if root in self._group.leaving or self._has_twins(names, slots, room):

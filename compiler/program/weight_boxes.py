@@ -25,7 +25,7 @@ from compiler.program.slots import Slot
 from compiler.program.unit_calls import OperandBoxes, UnitCalls
 from compiler.program.weight_reach import Content
 from compiler.tiling.memory import PASSING, PASSING_LINE, WEIGHTS
-from compiler.tiling.tile import WeightHome
+from compiler.tiling.tile import Spread, WeightHome
 from compiler.tiling.weights import align
 from compiler.units import ceil_div
 
@@ -181,15 +181,21 @@ _LEAST_SPARE: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Ring:
-    """Equal places through which a step's weights pass, the first one to be used, and where operands lie in a place.
+    """Equal places through which a step's weights pass, where the first one begins, and where operands lie in a place.
 
     `offsets`: by operand, with the bytes there.
     """
 
+    begin: int
     place_bytes: int
     count: int
-    first: int
     offsets: Mapping[int, tuple[int, int]]
+
+    def offset(self, operand: Operand, size_bytes: int, use: int) -> int:
+        """Where an operand lies in the memory that the places are in: they take turns, by the use."""
+        offset, most = self.offsets[operand.number]
+        # portions of a box that exceeds the room may exceed their place: they lie at the begin
+        return self.begin + use % self.count * self.place_bytes + offset if size_bytes <= most else 0
 
 
 class PassingWeights:
@@ -278,55 +284,64 @@ class PassingWeights:
         located = self._located
         size = prod(stop - start for start, stop in box) * located.element(operand.tensor)
         is_beside = size <= located.spare_bytes(level)
-        address = self._passing_address(level, step, operand, size, use) if is_beside else 0
+        address = located.twins(level).begin + self._rings[step].offset(operand, size, use) if is_beside else 0
         places = {unit: located.buffers.place(level, unit) for unit in units}
         beside = {unit: self._places[place, address, size] for unit, place in places.items()} if is_beside else {}
-        return self.fill(operand, box, beside or {unit: self._lines[unit] for unit in units}, dealt)
+        return self._fill(operand, box, beside or {unit: self._lines[unit] for unit in units}, dealt)
 
-    def fill(self, operand: Operand, box: Box, slots: Mapping[int, Slot], dealt: int) -> dict[int, Held]:
+    def through_buffer(
+        self, step: int, operand: Operand, box: Box, units: list[int], use: int, dealt: int
+    ) -> dict[int, Held]:
+        """A place for weights on their way in the buffer that the plan has for them, where several have room."""
+        size = prod(lengths(box)) * self._located.element(operand.tensor)
+        at, its = self._rings[step].offset(operand, size, use), {unit: self.slots[step, unit] for unit in units}
+        places = {unit: self._places[slot.place, slot.address + at, size] for unit, slot in its.items()}
+        return self._fill(operand, box, places, dealt)
+
+    def _fill(self, operand: Operand, box: Box, slots: Mapping[int, Slot], dealt: int) -> dict[int, Held]:
         """Load a box of weights to the begin of a slot of each of some units; `dealt`: whose turn it is."""
         found = {unit: self._boxes.held(slot, slot.address, operand, box) for unit, slot in slots.items()}
         region, element = self._located.context.region(operand.tensor), self._located.element(operand.tensor)
         deliver(self._located.emitter, region, list(found.values()), list(found), box, element, dealt)
         return found
 
-    def _passing_address(self, level: Level, step: int, operand: Operand, size_bytes: int, use: int) -> int:
-        """Where an operand passes beside the group's buffers: the places of its step take turns, by the use."""
-        space, ring = self._located.twins(level), self._rings[step]
-        begin, size = ring.offsets[operand.number]
-        # portions of a box that exceeds the room may exceed their place: they lie at the begin
-        at = (ring.first + use) % ring.count * ring.place_bytes + begin
-        return space.begin + (at if size_bytes <= size else 0)
-
     @cached_property
     def _rings(self) -> dict[int, _Ring]:
-        """By step the free part of the SRAM as equal places, each for all that one use needs.
+        """By step equal places in its buffer, or in the free part of the SRAM, each for all that one use needs.
 
-        A step begins where the one before it ends, so that nothing keeps its first uses waiting for those. The
-        number of places divides the uses of two rounds, so that a use has the same place in every second round:
-        statements have one address, or two in turn.
+        Where steps pass the same bytes, the places of one lie behind those of the one before, so that nothing keeps its
+        first uses waiting for those. The number of places divides the uses of two rounds, so that a use has the same
+        place in every second round: statements have one address, or two in turn.
         """
         assert self.level is not None
-        room, cores = self._located.spare_bytes(self.level), self._located.units * self._located.configuration.cores
-        found, end = {}, 0
+        spare, cores = self._located.spare_bytes(self.level), self._located.units * self._located.configuration.cores
+        found = {}
+        ends: dict[tuple[int, int], int] = {}
         for step in range(len(self._boxes.constants)):
-            if not (self.pass_beside(step, 0, cores) or self.pass_beside(step, 0, 1)):
+            slot = self.slots.get((step, 0))
+            if self._group.homes[step] is WeightHome.SRAM and slot is not None:
                 continue
+            if slot is None and not (self.pass_beside(step, 0, cores) or self.pass_beside(step, 0, 1)):
+                continue
+            # what the planner made room for lies without gaps
+            room, space = (spare, (-1, spare)) if slot is None else (slot.size_bytes, (slot.address, slot.size_bytes))
             offsets: dict[int, tuple[int, int]] = {}
             largest = 1
             at = 0
             for operand, most in self._most_that_passes(step):
-                size = min(align_to_line(most), room)
+                size = min(align_to_line(most), room) if slot is None else most
                 at = at if at + size <= room else 0
                 offsets[operand.number] = (at, size)
                 at += size
                 largest = max(largest, at)
-            uses = 2 * max(1, self._uses_in_a_round(step))
+            if slot is not None:
+                largest = align(largest)
+            uses = min(2, len(self._located.rounds)) * max(1, self._uses_in_a_round(step))
             count = next((n for n in range(min(room // largest, uses), 1, -1) if uses % n == 0), 1)
-            first = ceil_div(end, largest) % count
-            found[step] = _Ring(largest, count, first, offsets)
-            if self._boxes.constants[step]:
-                end = (first + self._uses_in_a_round(step)) % count * largest
+            begin = ends.get(space, 0)
+            begin = begin if begin + count * largest <= room else 0
+            found[step] = _Ring(begin, largest, count, offsets)
+            ends[space] = begin + count * largest
         return found
 
     def _most_that_passes(self, step: int) -> list[tuple[Operand, int]]:
@@ -355,12 +370,13 @@ class PassingWeights:
         return 1 if op.channel_axis is None else self._located.tensors[op.output].shape[op.channel_axis]
 
     def _uses_in_a_round(self, step: int) -> int:
-        """How often weights of an op come in a round: slice by slice of its channels, or of each piece of them."""
-        op, group = self._group.geometry.ops[step], self._group
-        stage, channels = group.stage_of[step], self._channels_of(op)
+        """How often weights of an op come to a unit in a round: slice by slice of its channels, or of their pieces."""
+        op, group, configuration = self._group.geometry.ops[step], self._group, self._located.configuration
+        stage = group.stage_of[step]
+        units = configuration.units if configuration.spread is Spread.CHANNELS else 1
         if stage is None or op.channel_axis is None:
-            return group.weights[step].slices * group.channel_parts
-        piece = max(1, stage[1].extents[op.channel_axis])
+            return group.weights[step].slices * ceil_div(group.channel_parts, units)
+        channels, piece = ceil_div(self._channels_of(op), units), max(1, stage[1].extents[op.channel_axis])
         return sum(len(self._boxes.slices(step, (at, min(at + piece, channels)))) for at in range(0, channels, piece))
 
     def _bytes_of(self, operand: Operand, sides: tuple[int, ...]) -> int:

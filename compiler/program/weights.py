@@ -96,8 +96,9 @@ class GroupWeights:
         lasting = self._lasting[step]
         if lasting is not None:
             brought = lasting.brought.get(at[0], {})
-            for number, ((content, turn), cores) in enumerate(brought.items()):
-                self._fill(step, cores, content, turn, at, at[0] * len(brought) + number, number, part=part)
+            uses = _uses_in_units(at[0], brought.values())
+            for number, (((content, turn), cores), use) in enumerate(zip(brought.items(), uses, strict=True)):
+                self._fill(step, cores, content, turn, at, use, number, part=part)
 
     def bring_passing(self, step: int, at: At, needs: Sequence[Need], use: int, *, tables: bool) -> None:
         """Bring what comes with every use of an op's weights to the cores that are about to work.
@@ -120,9 +121,10 @@ class GroupWeights:
             if slots:  # weights without elements take no room
                 key = (self._content(step, need), use % len(slots))
                 wanted.setdefault(key, {})[need.core] = need
-        for number, ((content, turn), its) in enumerate(wanted.items()):
+        uses = _uses_in_units(use, wanted.values())
+        for number, (((content, turn), its), in_unit) in enumerate(zip(wanted.items(), uses, strict=True)):
             need = next(iter(its.values()))
-            self._fill(step, list(its), content, turn, at, use * len(wanted) + number, number, need)
+            self._fill(step, list(its), content, turn, at, in_unit, number, need)
 
     def bring_tables(self, step: int, at: At, cores: list[Core], use: int = 0) -> None:
         """Bring an op's address tables to cores that are about to work, if they pass these."""
@@ -284,8 +286,8 @@ class GroupWeights:
     ) -> None:
         """Bring boxes of an op's weights to a slot of each of these cores.
 
-        `use`: its number among all; `dealt`: how many contents come before it in the same step; `need`: of a use for
-        which they come; `part`: of those that come in parts.
+        `use`: its number among those of its units; `dealt`: how many contents come before it in the same step; `need`:
+        of a use for which they come; `part`: of those that come in parts.
         """
         parts = 1 if part is None else self.lasting_parts(step)
         boxes = self._boxes.boxes(*content)
@@ -384,7 +386,7 @@ class GroupWeights:
             return
         units = sorted({unit for unit, _ in targets})
         if (step, units[0]) in self._passing.slots:
-            self._to_all_cores(self._in_units(step, operand, box, units, need, dealt), targets, box, element)
+            self._to_all_cores(self._in_units(step, operand, box, units, need, use, dealt), targets, box, element)
         elif self._passing.pass_beside(step, units[0], len(targets)):
             for number, portion in enumerate(self._passing.portions(operand, box), use):
                 staged = self._passing.beside(step, operand, portion, units, number, dealt)
@@ -426,7 +428,7 @@ class GroupWeights:
         return direct_is_as_wide(self._located.profile, self._located.units, self._located.configuration.cores)
 
     def _in_units(
-        self, step: int, operand: Operand, box: Box, units: list[int], need: Need | None, dealt: int
+        self, step: int, operand: Operand, box: Box, units: list[int], need: Need | None, use: int, dealt: int
     ) -> dict[int, Held]:
         """Where an operand's box lies in the SRAM of each unit: where it waits, else in the buffer that it passes."""
         if self._group.homes[step] is WeightHome.SRAM:
@@ -435,7 +437,7 @@ class GroupWeights:
             assert its is not None
             slots = ((unit, self._passing.slots[step, unit]) for unit in units)
             return {unit: self._boxes.held(slot, slot.address + place, operand, its) for unit, slot in slots}
-        return self._passing.fill(operand, box, {unit: self._passing.slots[step, unit] for unit in units}, dealt)
+        return self._passing.through_buffer(step, operand, box, units, use, dealt)
 
     def _in_unit(
         self, step: int, operand: Operand, whole: tuple[int, int], summed: tuple[int, int] | None
@@ -451,3 +453,16 @@ class GroupWeights:
             if other is operand:
                 return first + place, its
         return 0, None
+
+
+def _uses_in_units(use: int, contents: Collection[Collection[Core]]) -> list[int]:
+    """Numbers of contents that cores need at a use, counted over all uses of a unit.
+
+    Units with contents of their own count alike, so that what passes the SRAM of each takes the next place there.
+    """
+    numbers, known = list[int](), dict[int, int]()
+    for cores in contents:
+        units = {unit for unit, _ in cores}
+        numbers.append(max(known.get(unit, 0) for unit in units))
+        known.update(dict.fromkeys(units, numbers[-1] + 1))
+    return [use * max(known.values()) + number for number in numbers]

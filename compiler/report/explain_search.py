@@ -44,7 +44,7 @@ def simulated_line(segment: str, found: SimulatedDoc, cycles: Callable[[float], 
     first, *others = found.plans
     beside = f", beside {', '.join(map(one, others))}" if others else ""
     out = [_ORIGINS[origin] for origin in found.excluded]
-    excluded = f"; not simulated, behind by price or too long: {' and '.join(out)}" if out else ""
+    excluded = f"; not simulated whole, behind or too long: {' and '.join(out)}" if out else ""
     return (
         f"Chosen for {segment} by simulation: {one(first)}{beside}{excluded}; {count_text(found.tried, 'group')} tried"
     )

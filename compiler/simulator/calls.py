@@ -15,7 +15,7 @@ from compiler.ops.base import Call
 from compiler.ops.contraction import Product
 from compiler.ops.slab import Box, Slab, lengths
 from compiler.program.addressed import Addressed, addressed_of
-from compiler.program.calls import HOSTILE, CallBook, TableGeometry, box_of
+from compiler.program.calls import HOSTILE, CallBook, TableGeometry, box_of, reason_of
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
 from compiler.program.pieces import Pieces, pieces_of
@@ -132,7 +132,7 @@ class CallRunner:
             raise
         except (TesseraError, *HOSTILE) as error:
             raise ProgramError(
-                f"{geometry.unit.kind} cannot be computed: {error}"[:300],
+                f"{geometry.unit.kind} cannot be computed: {reason_of(error)}"[:300],
                 violation="call",
                 command=command,
                 actual=type(error).__name__,

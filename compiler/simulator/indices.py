@@ -116,6 +116,9 @@ def _result(graph: Graph, op: Op, known: Mapping[str, Interval]) -> Interval | N
     given = [known.get(value) or _constant(graph.tensors[value]) for value in op.inputs if value]
     if op.kind in _KEEPING:
         return given[0] if given else None
+    if op.kind == "Gather":
+        # some of the table's values, whatever the indices: ends of edges out of both rows of a graph
+        return known.get(op.inputs[0]) or _constant(graph.tensors[op.inputs[0]])
     if op.kind == "Where":
         flag = given[0] or Interval(0, 1)
         return _united([branch for branch, value in ((given[1], 1), (given[2], 0)) if flag.low <= value <= flag.high])

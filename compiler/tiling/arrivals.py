@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compiler.cost.rates import dram_port_bytes_per_cycle, reads_are_shared
+from compiler.cost.rates import dram_port_bytes_per_cycle, handed_bytes_per_cycle, reads_are_shared
 from compiler.cost.turns import Passing
 from compiler.tiling.tile import WeightHome
 from compiler.tiling.tiled import TiledGroup
@@ -28,25 +28,28 @@ class Arrivals:
         self._shared = reads_are_shared(group.profile)
         self._passes_ahead = _passes_ahead(group)
 
-    def inputs(self, step: int) -> int:
-        """Bytes of the first tiles' inputs that an op is the first to read."""
-        group, found = self._group, 0
+    def inputs(self, step: int) -> tuple[int, int]:
+        """Bytes of the first tiles' inputs that an op is the first to read: from DRAM, and what units then hand on."""
+        group, found, handed = self._group, 0, 0
         for name in group.geometry.first_readers.get(group.geometry.ops[step].index, ()):
-            read = self._reads[name][0 if self._shared else 1]
+            loaded, copied = self._reads[name]
             again = group.configuration.slices_outer or "C" in group.frustums.of_tensor[name].followed
             tiles = group.walk.tiles * (group.slices if again else 1)
             parts = group.input_parts if name in group.reduced else 1
-            found += ceil_div(read * min(self._units, tiles), tiles * parts)
-        return found
+            first = min(self._units, tiles)
+            found += ceil_div((loaded if self._shared else copied) * first, tiles * parts)
+            if self._shared and not group.profile.dram.multicast:
+                handed += ceil_div((copied - loaded) * first, tiles * parts)
+        return found, handed
 
     def lasting(self, step: int, read_from_dram: int) -> int:
         """Bytes of an op's weights that DRAM brings for the first turn and that later ones find in place."""
         group = self._group
         if not read_from_dram or group.homes[step] is WeightHome.DRAM:
             return 0
-        return ceil_div(
-            group.weights[step].size_bytes * group.weight_copies, group.slices * group.configuration.input_slices
-        )
+        # of what a product sums in parts the weights stay side by side, or each part's come when it is its turn
+        parts = 1 if _keeps_parts(group) and group.walk.rounds > 1 else group.configuration.input_slices
+        return ceil_div(group.weights[step].size_bytes * group.weight_copies, group.slices * parts)
 
     def handed(self, step: int, passed: int) -> int:
         """Of the bytes of an op's weights that units get from each other, those that the first turn waits for."""
@@ -73,7 +76,8 @@ class Arrivals:
     def _weights_unhidden(self, step: int, read_from_dram: int) -> float:
         group = self._group
         weights, home = group.weights[step], group.homes[step]
-        if not group.second_weight_bytes(step) or group.doubles_weights or home is not WeightHome.CORE:
+        doubles = group.doubles_weights and not _keeps_parts(group)
+        if not group.second_weight_bytes(step) or doubles or home is not WeightHome.CORE:
             return 0.0
         once = weights.size_bytes * group.weight_copies
         loads = read_from_dram / once * group.slices * group.configuration.input_slices - 1
@@ -88,10 +92,8 @@ class Arrivals:
             return None
         fetched, moved = slice_cycles(weights.slice_bytes, group.profile, group.configuration, home)
         directly = group.is_flat or (self._directly and home is WeightHome.DRAM)
-        parts, engine = weights.slices * group.passes(step)[0], group.profile.units.peer_engine
-        handed = 0.0
-        if engine is not None and passed:
-            handed = passed / (self._turns * parts * engine.bytes_per_cycle * max(1, self._units - 1))
+        parts = weights.slices * group.passes(step)[0]
+        handed = passed / (self._turns * parts * handed_bytes_per_cycle(group.profile, self._units))
         return Passing(
             parts=parts,
             fetched=0.0 if directly else fetched,
@@ -107,6 +109,11 @@ def _passes_ahead(group: TiledGroup) -> bool:
     homes = {WeightHome.DRAM, WeightHome.SRAM}
     held = sum(w.unit_bytes for w, home in zip(group.weights, group.homes, strict=True) if home in homes)
     return held <= group.sram_weight_room_bytes
+
+
+def _keeps_parts(group: TiledGroup) -> bool:
+    """True if the weights of all parts of a sum stay in the cores, in the place that a next slice's would have."""
+    return group.configuration.input_slices > 1 and not group.weight_parts_come_again
 
 
 def _doubles_parts(group: TiledGroup) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from compiler.cost.array import spatial_lanes
 from compiler.cost.objective import Totals, ranking
+from compiler.cost.rates import dram_port_bytes_per_cycle
 from compiler.ir.box import Ints
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
@@ -46,8 +47,8 @@ _THOROUGH_OPS: Final = 16
 _CORE_TILES: Final = 2
 # The most tiles of a map that are dealt out one by one.
 GRID_MAX: Final = 1 << 20
-# From so many times the bytes of its operands and results on, a group is tried with sums in parts as well.
-_OFTEN: Final = 2
+# A group that takes, or moves, so many times what it has to at least is tried with sums in parts as well.
+_GAIN: Final = 1.1
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -82,7 +83,7 @@ def choose_tiling(
         found, failing = _largest_tiles(geometry, profile, bound, wishes, is_thorough=True)
         outcome, more = _cheapest(found, profile, bound, wishes, is_thorough=True)
         refused += more
-    if not wishes.is_pinned and _reads_often(geometry, profile, outcome):
+    if not wishes.is_pinned and geometry.product is not None and _may_gain(geometry, profile, outcome):
         parts = _summed_in_parts(geometry, profile, bound, wishes)
         summed, more = _cheapest(parts, profile, bound, wishes, is_thorough=True)
         outcome = _better(outcome, summed, wishes)
@@ -95,15 +96,18 @@ def choose_tiling(
     return Refusal(check=check, op=_culprit(geometry, check))
 
 
-def _reads_often(geometry: GroupGeometry, profile: Profile, outcome: Choice | None) -> bool:
-    """Whether a group moves several times what it reads and makes, or has no tiling at all.
+def _may_gain(geometry: GroupGeometry, profile: Profile, outcome: Choice | None) -> bool:
+    """Whether a group takes, or moves, much more than what it reads and makes once, and its work; or has no tiling.
 
     Of what has none beside stationary weights fewer ops share a chip (PART-3): cheaper than the smallest tiles.
     """
     if outcome is None:
         return not profile.is_stationary
     weights = 0 if profile.is_stationary else geometry.weight_bytes
-    return outcome.cost.dram_bytes > _OFTEN * (geometry.input_bytes + weights + geometry.output_bytes)
+    once = geometry.input_bytes + weights + geometry.output_bytes
+    cost = outcome.cost
+    least = max(cost.compute_cycles, once / dram_port_bytes_per_cycle(profile, profile.units.count))
+    return cost.dram_bytes > _GAIN * once or cost.cycles > _GAIN * least
 
 
 def _summed_in_parts(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from compiler.cost.rates import (
     dram_port_bytes_per_cycle,
     dram_startup_cycles,
     dram_transfer_cycles,
+    handed_bytes_per_cycle,
     reads_are_shared,
     waiting_sum_bytes,
 )
@@ -25,11 +25,10 @@ from compiler.profile.schema import Profile
 from compiler.tiling.candidates import ConfiguredWeights
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
 from compiler.tiling.op_columns import OpArrays, op_arrays
-from compiler.tiling.pace import Passed, awaited_cycles
+from compiler.tiling.pace import Passed, awaited_cycles, hidden_transfers, summed_in_turn
 from compiler.tiling.sharing import passed_parts
 from compiler.tiling.sizes import SizeTable
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, WeightHome
-from compiler.tiling.traffic import hidden_transfers
 from compiler.tiling.walk import unit_walk
 from compiler.tiling.weights import weight_homes
 from compiler.units import ceil_div
@@ -351,11 +350,12 @@ class _Plans:
         among = np.where(self.core_channels, gathered, 0)
         for row in np.flatnonzero(between + among + halos + reduced).tolist():
             plan = self.plans[row]
-            apart = self.nested[row] and not self.profile.units.are_cores
+            from_cores = self.nested[row] and not self.profile.units.are_cores
             passed = Passed(
                 gathered=int(between[row]),
                 among_cores=int(among[row]),
-                senders=plan.configuration.cores if apart else 1,
+                senders=plan.configuration.cores if from_cores else 1,
+                apart=bool(from_cores and not self.core_channels[row]),
                 unit_share=float(share[row]),
                 halos=int(halos[row]),
                 ways=2 if alone[row] else 1,
@@ -381,6 +381,7 @@ class _Plans:
         left = np.cumsum(each[::-1], axis=0)[::-1] * (on_cores / turns)
         filled = (come / self.rate + left).max(axis=0)
         hidden = filled + on_cores * (turns - 1) / turns + self.geometry.output_bytes * first / self.rate
+        hidden = np.where(turns > 1, np.maximum(hidden, self.dram_bytes / self.rate + on_cores / turns), hidden)
         return np.where(self.buffered | (turns == 1), hidden, on_cores + self.dram_bytes / self.rate)
 
     @lazy
@@ -391,13 +392,18 @@ class _Plans:
     @lazy
     def transfers(self) -> Floats:
         """Cycles of DRAM transfers."""
-        rows = zip(self.plans, self.units.tolist(), self.dram_bytes.tolist(), self.repeats.tolist(), strict=True)
+        columns = (self.units, self.dram_bytes, self.repeats, self.sums)
+        rows = zip(self.plans, *(column.tolist() for column in columns), strict=True)
         return np.array(
             [
                 dram_transfer_cycles(
-                    self.profile, units, dram, hidden_transfers(self.geometry, plan.configuration, repeats)
+                    self.profile,
+                    units,
+                    dram,
+                    hidden_transfers(self.geometry, plan.configuration, repeats),
+                    in_turn=summed_in_turn(plan.configuration, repeats, 2) if shares_sums else 1.0,
                 )
-                for plan, units, dram, repeats in rows
+                for plan, units, dram, repeats, shares_sums in rows
             ]
         )
 
@@ -419,8 +425,7 @@ class _Plans:
     def totals(self, ops: OpArrays) -> tuple[Ints, Floats, Floats]:
         """DRAM bytes, cycles and energy, added up as the price does it (`cost/model.py`)."""
         profile = self.profile
-        engine = profile.units.peer_engine
-        handing = engine.bytes_per_cycle * np.maximum(1, self.units - 1) if engine is not None else inf
+        handing = np.array([handed_bytes_per_cycle(profile, units) for units in self.units.tolist()])
         passing = self.passed_inputs / handing
         compute = self._compute(ops)
         on_cores = self._stage_cycles(compute, self.passed_weights / handing) + self.exchange[0]

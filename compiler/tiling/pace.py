@@ -8,12 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiler.cost.rates import copying_bytes_per_cycle, engine_startup_cycles, mesh_columns
+from compiler.cost.rates import (
+    busiest_link,
+    copying_bytes_per_cycle,
+    engine_startup_cycles,
+    transfers_of_part,
+)
 from compiler.ir.box import Ints
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.axis_tiles import AxisTiles, Share
-from compiler.tiling.tile import Spread
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.tile import Configuration, Spread
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
@@ -93,11 +99,35 @@ def in_turn(group: TiledGroup) -> float:
     return (count + units - 1) / (count * units)
 
 
+def loads_in_turn(group: TiledGroup, count: int) -> float:
+    """How many times as long the engines of the DRAM take because units load one after another, in `count` turns."""
+    buffers = 2 if group.doubles_weights else 1
+    return summed_in_turn(group.configuration, count, buffers) if group.shares_sums else 1.0
+
+
+def summed_in_turn(configuration: Configuration, count: int, buffers: int) -> float:
+    """The same of units that add to each other's sums: parts that have buffers come while a unit waits for others."""
+    waiting = max(0.0, 1 - buffers / configuration.input_slices)
+    return 1 + waiting * (configuration.units - 1) / count
+
+
+def hidden_transfers(geometry: GroupGeometry, configuration: Configuration, repeats: int) -> int:
+    """DRAM transfers of a unit's `repeats` of tiles but the first load and the last store; 0 if all are exposed.
+
+    What is done once has nothing to buffer twice, whatever its configuration says.
+    """
+    if repeats > 1 and not configuration.double_buffered:
+        return 0
+    loads = len(geometry.inputs) + configuration.input_slices - 1
+    return max(0, repeats * (loads + len(geometry.outputs)) - 2)
+
+
 class Passed(NamedTuple):
     """Bytes of one op's result, over all tiles, that others wait for.
 
     gathered: parts of the channels that units hand each other, all of them together; among_cores: the same between the
-    cores of a unit, and how much of it one unit has (`unit_share`). halos: borders of tiles, to as many neighbours of a
+    cores of a unit, and how much of it one unit has (`unit_share`). apart: what units hand each other goes to one core
+    of each, which are no neighbours. halos: borders of tiles, to as many neighbours of a
     unit as `ways` says; beside: the same between the cores of a unit in step. reduced: unfinished sums.
     senders: how many cores of a unit send their parts to other units, each by itself. fetched: transfers of a core, per
     turn, of what waits in the SRAM.
@@ -106,6 +136,7 @@ class Passed(NamedTuple):
     gathered: int = 0
     among_cores: int = 0
     unit_share: float = 1.0
+    apart: bool = False
     halos: int = 0
     ways: int = 1
     beside: int = 0
@@ -124,9 +155,9 @@ def awaited_cycles(profile: Profile, units: int, cores: int, count: int, passed:
     if engine is not None:
         rate, start = engine.bytes_per_cycle, _startup(profile)
         if passed.gathered and units > 1:
-            total += passed.gathered * _busiest_link(profile, units) / rate + count * start * _sends(
-                profile, units, passed
-            )
+            each = transfers_of_part(profile, units, apart=passed.apart)
+            starts = count * each * (1 if profile.units.are_cores else passed.senders)
+            total += passed.gathered * busiest_link(profile, units, each) / rate + start * starts
         if passed.halos and units > 1:
             total += passed.halos / units / rate + count * start * passed.ways
         if passed.reduced:
@@ -161,23 +192,6 @@ def filling_cycles(group: TiledGroup, step: int, filled: int, broadcast: int, dr
     ways = (filled > 0) + (drained > 0)
     overlapped = found[1].rounds if group.doubles_pieces(found[1]) else 1
     return ceil(moved / overlapped + ways * start * turns(group))
-
-
-def _busiest_link(profile: Profile, units: int) -> float:
-    """What the busiest link or engine carries where each unit hands its part to all others, as a part of the whole."""
-    link = profile.engines.link
-    if not profile.units.are_cores or link is None:
-        return min(2, units - 1) / units
-    if link.topology == "ring":
-        # a part goes both ways, one after the other, and meets those of the neighbours
-        return (units - 1) / units
-    columns = mesh_columns(profile.cores)
-    return 1 - min(columns, units - 1) / units if units > columns else (units - 1) / units
-
-
-def _sends(profile: Profile, units: int, passed: Passed) -> int:
-    """How many transfers one after another hand a unit's parts to the others: to those before it, and behind it."""
-    return 1 if profile.units.are_cores else min(2, units - 1) * passed.senders
 
 
 def _startup(profile: Profile) -> float:

@@ -16,6 +16,7 @@ from compiler.cost.model import Cost, price
 from compiler.cost.objective import NO_TOTALS, Totals, ranking
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import channel_size
+from compiler.tiling.cheapest import worth
 from compiler.tiling.choose import completed, tables_of
 from compiler.tiling.configurations import simple_configurations
 from compiler.tiling.exact import figures_of
@@ -24,6 +25,7 @@ from compiler.tiling.finished import Choice, Priced, finished
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.lowerable import lowering_check
 from compiler.tiling.memory import allocation_check, memory_of
+from compiler.tiling.pace import turns
 from compiler.tiling.placement import Placement, unit_grid
 from compiler.tiling.sizes import SizeTable
 from compiler.tiling.tile import Configuration, Tiling
@@ -187,7 +189,8 @@ class _Refinement:
                 continue
             rank = self._rank(found.cost)
             self.priced.append((rank, found))
-            if rank >= self._best or (not better and rank[0] > most * self._best[0]):
+            least = min(worth(turns(found.group)), 1.0 if better else most)
+            if rank >= self._best or rank[0] > least * self._best[0]:
                 continue
             if allocation_check(levels := memory_of(found.group)) is None:
                 better, self._best, self._way, self._tile = True, rank, way, tile

@@ -249,7 +249,8 @@ class SizeTable:
             if self.halo.get(walked, HaloMode.RECOMPUTE) is HaloMode.RECOMPUTE or walked not in self._keeping:
                 continue
             part = self.constant[:, None] * self.kept[walked][:, at[walked]]
-            for outer in self.axes[:number]:
+            # of a slice of the channels the next one keeps nothing
+            for outer in (*self.axes[:number], *({"C"} & at.keys())):
                 part *= self.needed[outer][:, at[outer]]
             for inner in self.axes[number + 1 :]:
                 part *= self.union[inner][:, at[inner]]

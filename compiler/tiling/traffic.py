@@ -22,12 +22,14 @@ from compiler.tiling.pace import (
     awaited_cycles,
     copying_cycles,
     filling_cycles,
+    hidden_transfers,
     in_turn,
+    loads_in_turn,
     turns,
 )
 from compiler.tiling.placement import Placement
 from compiler.tiling.sharing import passed_parts
-from compiler.tiling.tile import Configuration, HaloMode, Spread, WeightHome
+from compiler.tiling.tile import HaloMode, Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
@@ -66,11 +68,11 @@ def traffic_of(group: TiledGroup) -> Traffic:
     each = _Steps(group, routes)
     steps = tuple([each.of(step, *its) for step, its in enumerate(zip(moves, from_dram, strict=True))])
     tiles, repeats = group.walk.tiles * group.slices, group.walk.rounds * group.slices
-    inputs = loaded if shared else copied
-    passed_on = copied - loaded if shared else 0
+    overlapped, loads = configuration.double_buffered or repeats == 1, repeats * configuration.input_slices
+    inputs, passed_on = (loaded, copied - loaded) if shared else (copied, 0)
     sram_ends = nram_ends = LevelBytes()
     if not group.is_flat:
-        read = (0 if routes.outputs else outputs) + passed_on
+        read = passed_on + (0 if routes.outputs else outputs)
         sram_ends = LevelBytes(read=read, written=0 if routes.inputs else copied)
     elif not profile.dram.multicast:
         nram_ends = LevelBytes(read=passed_on)
@@ -79,13 +81,15 @@ def traffic_of(group: TiledGroup) -> Traffic:
         weight_bytes=sum(from_dram),
         output_bytes=outputs,
         turns=each.turns,
+        parts=configuration.input_slices,
         unhidden_cycles=sum(each.arrivals.unhidden_cycles(step, size) for step, size in enumerate(from_dram)),
         last_store_bytes=ceil_div(outputs * min(group.walk.units, tiles), tiles),
         units=group.walk.units,
         cores=group.walk.units * configuration.cores,
-        overlapped=configuration.double_buffered or repeats == 1,
+        overlapped=overlapped,
         hidden_transfers=hidden_transfers(geometry, configuration, repeats),
         exposed_transfers=1 if configuration.double_buffered else repeats,
+        loads_in_row=loads if overlapped and loads > 1 else 0,
         sram_ends=sram_ends,
         nram_ends=nram_ends,
         passed_on_bytes=passed_on,
@@ -93,17 +97,8 @@ def traffic_of(group: TiledGroup) -> Traffic:
         loading_share=None if group.is_flat or routes.inputs or not routes.weights else 1 / (1 + configuration.cores),
         steps=steps,
         table_bytes=sum(table_reads(group).values()),
+        loads_in_turn=loads_in_turn(group, each.turns),
     )
-
-
-def hidden_transfers(geometry: GroupGeometry, configuration: Configuration, repeats: int) -> int:
-    """DRAM transfers of a unit's `repeats` of tiles but the first load and the last store; 0 if all are exposed.
-
-    What is done once has nothing to buffer twice, whatever its configuration says.
-    """
-    if repeats > 1 and not configuration.double_buffered:
-        return 0
-    return max(0, repeats * (len(geometry.inputs) + len(geometry.outputs)) - 2)
 
 
 def input_bytes(group: TiledGroup) -> tuple[int, int]:
@@ -167,7 +162,10 @@ def routes_of(group: TiledGroup, copied: int, outputs: int, moves: list[_Moved])
     wide = direct_is_as_wide(profile, group.walk.units, group.configuration.cores)
     filled = sum(move.filled for move in moves)
     broadcast = sum(move.broadcast for move in moves)
-    alone = group.configuration.core_spread is Spread.CHANNELS or group.configuration.cores == 1
+    # what several units need of the weights comes to the SRAM of one, which hands it on
+    alone = (group.configuration.core_spread is Spread.CHANNELS or group.configuration.cores == 1) and (
+        group.walk.units == 1 or group.shares_weights_out
+    )
     return Routes(
         inputs=wide and group.is_nested and broadcast == 0 and filled == copied,
         outputs=wide and group.is_nested and sum(move.drained for move in moves) == outputs,
@@ -214,6 +212,8 @@ def _staged_moves(group: TiledGroup, step: int) -> _Moved:
             continue
         if stage is None or operand.tensor in stage.inputs:
             again = 1.0 if stage is None else stage.rereads * group.passes(step)[1]
+            if stage is not None and not group.configuration.slices_outer:  # pieces come anew for every slice
+                again *= 1 if "C" in frustums.of_tensor[operand.tensor].followed else group.slices
             filled += ceil(frustums.read_bytes(op, operand) * again)
         elif operand.tensor in stage.staying:
             filled += ceil(frustums.read_bytes(op, operand) * stage.staying[operand.tensor])
@@ -343,6 +343,7 @@ class _Steps:
             senders=configuration.cores if group.is_nested else 1,
             fetched=_fetched(group, op),
             unit_share=self.unit_share,
+            apart=group.is_nested and not self.cores_by_channels,
             halos=halos,
             ways=self.ways,
             beside=halos_between_cores(group, op.output) if self.cores_in_step else 0,
@@ -357,6 +358,7 @@ class _Steps:
         elif exchanged:
             between = LevelBytes(exchanged, awaited)
         copying = copying_cycles(group, op)
+        arriving, handed = self.arrivals.inputs(step)
         elements = group.core_frustums.made_bytes(op.output) // geometry.facts.tensors[op.output].element_bytes
         return StepTraffic(
             op=op.index,
@@ -381,9 +383,9 @@ class _Steps:
             awaited_cycles=awaited_cycles(profile, units, configuration.cores, self.turns, others),
             filling_cycles=filling_cycles(group, step, move.filled, move.broadcast, move.drained),
             exchanged_byte_hops=exchanged - halos + halo_hops,
-            arriving_bytes=self.arrivals.inputs(step),
+            arriving_bytes=arriving,
             lasting_bytes=self.arrivals.lasting(step, read_from_dram),
-            handed_bytes=self.arrivals.handed(step, passed),
+            handed_bytes=handed + self.arrivals.handed(step, passed),
             passing=self.arrivals.passing(step, passed),
             macs=op.macs.numerator * elements // op.macs.denominator,
             mac_energy_pj=elements * op.macs.numerator / op.macs.denominator * mac_energy_pj(op, profile),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import onnx
 import pytest
+from onnx import TensorProto
 
 from compiler import default_ranges
 from compiler.compile import compile_shapes, plan_model
@@ -97,6 +98,14 @@ def test_a_table_of_positions_says_the_largest_extent() -> None:
     assert isinstance(found, tuple)
     assert found[0] == 1
     assert 64 <= found[1] <= 100
+
+
+def test_text_with_a_dimension_has_a_range() -> None:
+    """Its bytes are not known: those of the other tensors count."""
+    model = Model()
+    model.output(model.node("Identity", [model.input(["n", 1], "words", TensorProto.STRING)]), TensorProto.STRING)
+    model.output(model.relu(model.input(["n", 4], "x")))
+    assert ranges(model) == {"n": (1, 8, 1)}
 
 
 def test_tensors_at_the_maxima_fit_in_64_mib() -> None:

@@ -84,6 +84,21 @@ def test_a_group_whose_output_needs_nothing_of_an_inner_op_is_planned() -> None:
     assert [node for s in found.plan.segments for node in s.nodes if "ReduceMean" in node] == ["ReduceMean_1"]
 
 
+def test_tilings_are_compared_where_nobody_needs_the_rows_of_a_part() -> None:
+    """The last slice needs one row, of one of the parts that are joined: pieces of the other had fewer bytes than 0."""
+    model = Model()
+    x = model.input([1, 4, 12, 11], "x")
+    parts = [
+        model.node("Slice", [x, model.ints(begin), model.ints(end), model.ints(2), model.ints(2)])
+        for begin, end in ((10, 11), (3, 10))
+    ]
+    how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    large = model.node("Resize", [model.node("Concat", parts, axis=2), "", "", model.ints(1, 4, 10, 11)], **how)
+    model.output(model.node("Slice", [large, model.ints(7), model.ints(8), model.ints(2), model.ints(2)]))
+    options = parse_options({"objective": "energy", "degraded": "error"})
+    assert compile_model(model.data(), builtin_profile("cluster4x4"), options).report.values_checked
+
+
 @pytest.mark.slow
 def test_stationary_weights_of_a_product_whose_channels_a_view_cuts_are_brought_to_the_cores_that_need_them() -> None:
     """A tile of the queries alone needs other channels in a core than a share of queries, keys and values."""

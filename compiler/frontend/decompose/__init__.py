@@ -41,7 +41,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
 DECOMPOSED: Final = tuple(DECOMPOSITIONS)
 
 
-def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> tuple[onnx.NodeProto, ...] | None:
+def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> NodeList | None:
     """The nodes that replace `node`, in order; None if it stays as it is (IMPORT-5).
 
     `call` gives the inputs' types and known values; `fresh` makes unused value names. Raises ModelError if the node
@@ -52,7 +52,7 @@ def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> tuple[onnx.Node
         return None
     nodes = NodeList(call=call, fresh=fresh)
     rule.replace(node, call, nodes)
-    return tuple(nodes.nodes)
+    return nodes
 
 
 def why_not_decomposed(node: onnx.NodeProto, call: Call) -> Refusal | None:

@@ -40,17 +40,7 @@ _BROADCASTS: Final = 7
 
 
 class NarrowNodes(NodeList):
-    """Nodes between views; `shapes` maps the names of constant shapes to their extents, which may vary."""
-
-    def __init__(self, *, call: Call, fresh: Fresh) -> None:
-        super().__init__(call=call, fresh=fresh)
-        self.shapes: dict[str, tuple[int, ...]] = {}
-
-    def shape(self, extents: Shape) -> str:
-        """A constant list of extents."""
-        name = self.fresh(f"{self.stem}/shape")
-        self.shapes[name] = tuple(extents)
-        return name
+    """Nodes between views."""
 
     def view(self, value: str, shape: Shape, *, out: str | None = None) -> str:
         """The value in another shape."""

@@ -70,10 +70,14 @@ class Decomposition:
 
 
 class NodeList:
-    """Nodes under construction; methods return the name of the value that they make."""
+    """Nodes under construction; methods return the name of the value that they make.
+
+    `shapes` maps the names of constant shapes to their extents, which may vary.
+    """
 
     def __init__(self, *, call: Call, fresh: Fresh) -> None:
         self.nodes: list[onnx.NodeProto] = []
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self.opset = call.opset
         self.fresh = fresh
         self.stem = call.node
@@ -106,7 +110,14 @@ class NodeList:
 
     def reshape(self, value: str, shape: Sequence[int], *, out: str | None = None) -> str:
         """The value in another shape; 0 copies an extent, −1 is inferred."""
-        return self.add("Reshape", value, self.integers(shape), out=out)
+        varies = any(isinstance(extent, Dim) for extent in shape)
+        return self.add("Reshape", value, self.shape(shape) if varies else self.integers(shape), out=out)
+
+    def shape(self, extents: Sequence[int]) -> str:
+        """A constant list of extents, which may vary."""
+        name = self.fresh(f"{self.stem}/shape")
+        self.shapes[name] = tuple(extents)
+        return name
 
     def transpose(self, value: str, permutation: Sequence[int], *, out: str | None = None) -> str:
         """The value with its axes permuted."""

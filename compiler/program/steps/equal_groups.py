@@ -44,12 +44,14 @@ class Setting:
 class SegmentGroup:
     """A group of a segment with what is found about it, each when it is asked for first.
 
-    `make`: lowers it. `order` and `phases`: of its commands, where they are listed, and of its nodes, where they loop,
-    as they were chosen for it, or for the group that it is like: orders know no other groups.
+    `make`: lowers it. `likeness`: equal for groups that take the same time, wherever what they read lies. `order` and
+    `phases`: of its commands, where they are listed, and of its nodes, where they loop, as they were chosen for it, or
+    for the group that it is like: orders know no other groups.
     """
 
     setting: Setting
     make: Callable[[], GroupSteps]
+    likeness: tuple[object, ...]
     original: SegmentGroup | None = None
     _order: Ints | None = None
     _phases: Phases | None = None
@@ -109,13 +111,16 @@ class EqualGroups:
         self, setting: Setting, tiling: Tiling, resident_bytes: int, make: Callable[[], GroupSteps]
     ) -> SegmentGroup:
         """A group: a copy of an equal one, or lowered by `make`; from then on others are like it."""
-        key = resident_bytes, content_of(setting.context, setting.ops, setting.names, tiling), _residents_of(setting)
+        content = content_of(setting.context, setting.ops, setting.names, tiling)
+        parts, addresses = _residents_of(setting)
+        likeness = resident_bytes, content, parts
+        key = *likeness, addresses
         original = self._known.get(key)
         if original is not None:
-            return SegmentGroup(setting, make, original)
+            return SegmentGroup(setting, make, likeness, original)
         # what cannot be lowered is refused at once
         steps = make()
-        found = self._known[key] = SegmentGroup(setting, lambda: steps)
+        found = self._known[key] = SegmentGroup(setting, lambda: steps, likeness)
         return found
 
     def forget(self, group: SegmentGroup) -> None:
@@ -188,15 +193,14 @@ class MovedGroup:
 # --- when groups are equal --------------------------------------------------------------------------------------------
 
 
-def _residents_of(setting: Setting) -> tuple[object, ...]:
-    """Where a group's stationary weights lie: by tensor the cores, addresses and boxes of its parts."""
+def _residents_of(setting: Setting) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """A group's stationary weights: by tensor the cores and boxes of its parts, and where these lie."""
     residents = setting.context.residents
     if not residents:
-        return ()
-    return tuple(
-        tuple([(core, held.address, held.box, held.strides) for core, held in residents.get(name, ())])
-        for name in setting.names
-    )
+        return (), ()
+    its = [residents.get(name, ()) for name in setting.names]
+    parts = tuple([tuple([(core, held.box, held.strides) for core, held in held_by]) for held_by in its])
+    return parts, tuple([tuple([held.address for _, held in held_by]) for held_by in its])
 
 
 def names_of(context: Context, ops: Sequence[int]) -> tuple[str, ...]:

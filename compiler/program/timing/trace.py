@@ -16,12 +16,13 @@ from typing import Final
 
 import numpy as np
 
-from compiler.errors import LimitError, printable
+from compiler.errors import LimitError, ModelError, printable
 from compiler.profile.schema import Profile
-from compiler.program.calls import HOSTILE
+from compiler.program.calls import HOSTILE, reason_of
 from compiler.program.engines import is_per_core
 from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable
+from compiler.program.fields import check_fields
 from compiler.program.loops.loops import COUNTER_NAMES
 from compiler.program.loops.tiles import Tiles
 from compiler.program.loops.time import WINDOW, Commands, ProgramTime, commands_of, time_of
@@ -70,10 +71,11 @@ def trace_of(executable: Executable, *, limit: int | None = None, window: int = 
 
 def _time(segment: ChipSegment, profile: Profile) -> ProgramTime:
     try:
+        check_fields(segment.program)
         return time_of(segment.program, profile)
-    except HOSTILE as error:  # nobody has proved the program
+    except (ModelError, *HOSTILE) as error:  # nobody has proved the program
         raise ProgramError(
-            f"segment {printable(segment.id, 60)} cannot be timed: {printable(str(error), 160)}",
+            f"segment {printable(segment.id, 60)} cannot be timed: {printable(reason_of(error), 160)}",
             violation="timing",
             actual=type(error).__name__,
         ) from error

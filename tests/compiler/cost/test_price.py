@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from compiler.cost.levels import LevelBytes
 from compiler.cost.model import Cost, StepTraffic, Traffic, price
 from compiler.cost.objective import Totals, objective_value, ranking
-from compiler.cost.rates import dram_port_bytes_per_cycle, mac_energy_pj, reads_are_shared
+from compiler.cost.rates import dram_port_bytes_per_cycle, handed_bytes_per_cycle, mac_energy_pj, reads_are_shared
 from compiler.cost.turns import Passing
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
@@ -103,7 +103,27 @@ def test_inputs_come_more_slowly_while_the_cores_engines_load_weights() -> None:
     assert shared == 2_100 + 100 + 9 * 200 + 400
     # a fifth of the rate until they are there, unless the weights have come before
     ops = steps({"arriving_bytes": 10_240}, {})
-    assert price(traffic(**both, steps=ops, loading_share=0.2), CLUSTER).cycles == 100 + 200 + 9 * 200 + 400
+    before = traffic(**{**both, "weight_bytes": 102_400}, steps=ops, loading_share=0.2)
+    assert price(before, CLUSTER).cycles == 100 + 200 + 9 * 200 + 400
+
+
+@pytest.mark.parametrize(("turns", "cycles"), [(1, 1_000 + 1_000), (4, 1_000 + 250), (10, 1_000 + 100)])
+def test_the_last_of_several_turns_works_when_the_rest_has_moved(turns: int, cycles: int) -> None:
+    """All inputs come in 1,000 cycles: those of each turn are worked on while others come, but for the last ones."""
+    ops = steps({"arriving_bytes": 102_400 // turns})
+    assert price(traffic(input_bytes=102_400, turns=turns, steps=ops), CLUSTER).cycles == cycles + 400
+
+
+def test_the_last_part_of_a_sum_works_when_the_rest_has_moved() -> None:
+    ops = steps({"arriving_bytes": 25_600})
+    assert price(traffic(input_bytes=102_400, parts=4, steps=ops), CLUSTER).cycles == 1_000 + 250 + 400
+
+
+def test_a_part_starts_comes_and_is_worked_on_before_its_buffer_takes_the_next_but_one() -> None:
+    """Ten loads of 200 ns to start and 100 to come, and 100 of work: through two buffers."""
+    ops = steps({"arriving_bytes": 10_240})
+    found = price(traffic(input_bytes=102_400, loads_in_row=10, turns=10, steps=ops), CLUSTER)
+    assert found.cycles == 10 * (200 + 100 + 100) / 2 + 400
 
 
 @pytest.mark.parametrize(
@@ -303,3 +323,17 @@ def test_ties_are_broken_by_what_the_objective_leaves_open() -> None:
     fast, slow = Totals.of([cost_of(1, 9.0, 5)]), Totals.of([cost_of(2, 1.0, 5)])
     assert ranking("dram_bytes", fast) < ranking("dram_bytes", slow)
     assert ranking("energy", slow) < ranking("energy", fast)
+
+
+@pytest.mark.parametrize(("units", "copies"), [(1, 1), (2, 2), (3, 3), (4, 6)])
+def test_clusters_hand_each_other_their_parts_of_what_all_need_at_the_same_time(units: int, copies: int) -> None:
+    """Of four each has read a quarter and sends it twice at most: to those before it, and to those behind it."""
+    assert CLUSTER.engines.cdma is not None
+    assert handed_bytes_per_cycle(CLUSTER, units) == CLUSTER.engines.cdma.bytes_per_cycle * copies
+
+
+@pytest.mark.parametrize("units", [1, 2, 4])
+def test_some_link_between_cores_carries_all_that_these_hand_each_other(units: int) -> None:
+    """So bytes arrive at all other cores at the rate of one link."""
+    assert EDGE.engines.link is not None
+    assert handed_bytes_per_cycle(EDGE, units) == EDGE.engines.link.bytes_per_cycle * max(1, units - 1)

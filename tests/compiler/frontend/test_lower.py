@@ -315,6 +315,33 @@ def test_an_op_that_the_opset_does_not_have_is_refused_with_the_opset_that_has_i
     assert hint in str(error.hint)
 
 
+@pytest.mark.parametrize(
+    ("kind", "opset", "native"),
+    [("LayerNormalization", 11, "LayerNormalization"), ("SimplifiedLayerNormalization", 14, "RMSNormalization")],
+)
+def test_normalisations_that_onnx_runtime_adds_to_every_opset_are_the_standards(
+    kind: str, opset: int, native: str
+) -> None:
+    """IMPORT-7: its optimiser writes them into models of any opset, and it runs these."""
+    model = Model(opset=opset)
+    model.output(model.node(kind, [model.input([2, 6, 16]), model.weight(16)], axis=-1, epsilon=1e-3))
+    assert [op.kind for op in model.graph().ops] == [native]
+    report = compile_model(model.data(), builtin_profile("edge4")).report
+    assert str(report.values.judge).startswith("ONNX Runtime")
+    assert all(output.holds for output in report.values.outputs)
+
+
+def test_such_a_normalisation_with_outputs_that_the_standards_does_not_have_is_the_hosts() -> None:
+    model = Model(opset=14)
+    names = model.nodes_out(
+        "SimplifiedLayerNormalization", [model.input([2, 6, 16]), model.weight(16)], ["y", "z"], axis=-1
+    )
+    for name in names:
+        model.output(name)
+    (host,) = model.graph().host.values()
+    assert host.op_type == "SimplifiedLayerNormalization"
+
+
 def test_an_op_that_the_accelerator_does_not_run_stays_on_the_host_with_the_reason() -> None:
     """IMPORT-6."""
     model = Model()
@@ -374,10 +401,10 @@ def test_without_a_declared_shape_all_that_depends_on_an_undefined_op_is_the_hos
 def test_an_op_of_onnx_runtimes_own_domain_is_the_hosts_with_the_shape_that_it_infers() -> None:
     """IMPORT-7."""
     model = Model()
-    model.output(model.relu(model.node("Gelu", [model.input([1, 4])], domain="com.microsoft", name="gelu")))
+    model.output(model.relu(model.node("Inverse", [model.input([4, 4])], domain="com.microsoft", name="own")))
     graph = model.graph()
     assert [op.kind for op in graph.ops] == ["Host", "Relu"]
-    assert graph.host["gelu"].reason == "domain com.microsoft runs on the host"
+    assert graph.host["own"].reason == "domain com.microsoft runs on the host"
 
 
 def test_what_a_definition_fails_on_is_the_hosts_if_onnx_runtime_accepts_it(monkeypatch: pytest.MonkeyPatch) -> None:

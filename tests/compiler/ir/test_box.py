@@ -34,6 +34,15 @@ def one(axis_map: AxisMap, start: int, stop: int, extent: int) -> tuple[int, int
     return int(begin[0]), int(end[0])
 
 
+@given(MAPS.filter(lambda axis_map: axis_map.axis is not None), RANGES, st.integers(1, 30))
+def test_no_range_is_longer_than_the_longest_and_that_of_nothing_is_nothing(
+    axis_map: AxisMap, ranges: tuple[int, int], extent: int
+) -> None:
+    begin, end = one(axis_map, *ranges, extent)
+    assert end - begin <= axis_map.longest(ranges[1] - ranges[0])
+    assert axis_map.longest(0) == 0
+
+
 @given(MAPS, RANGES, st.integers(1, 30))
 def test_projecting_one_range_equals_projecting_an_array(
     axis_map: AxisMap, ranges: tuple[int, int], extent: int

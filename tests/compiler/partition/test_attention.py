@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 from onnx import TensorProto
 
 from compiler.compile import Compilation, compile_model, plan_model
@@ -19,8 +20,11 @@ from compiler.ops import FUSED_ATTENTION
 from compiler.options import parse_options
 from compiler.partition.attention import FuseAttention
 from compiler.profile import Profile, builtin_profile
+from compiler.profile.load import profile_from_values
+from compiler.simulator.run import run_executable
 from tests.compiler.program.lowered import chip
 from tests.models import Model
+from tests.profiles import profile_values
 
 # What is done with scores, or with weights.
 Change = Callable[[Model, str], str]
@@ -244,3 +248,28 @@ def test_values_of_sixteen_bits(dtype: int) -> None:
     x = model.node("Mul", [model.node("MatMul", [query, key]), model.constant(0.25, dtype="float16")])
     model.output(model.node("MatMul", [model.node("Softmax", [x], axis=-1), value]), dtype)
     assert max(parts(compiled(model, chip(cores=4, nram=5_000)))) > 1
+
+
+@pytest.mark.parametrize("name", ["cluster4x4", "edge4"])
+def test_values_in_bfloat16_are_those_of_exact_attention_within_its_precision(name: str) -> None:
+    """Beside exact sums: ONNX Runtime has no product of bfloat16, and the reference evaluator rounds every sum."""
+    values = profile_values(name)
+    values["matrix"]["arrays"]["bfloat16"] = values["matrix"]["arrays"]["float16"]
+    values["matrix"]["pj_per_mac"]["bfloat16"] = values["matrix"]["pj_per_mac"]["float16"]
+    model, rows, width = Model(opset=18), 2_048, 32
+    shapes = ((rows, width), (width, rows), (rows, width))
+    query, key, value = (model.input(shape, at, TensorProto.BFLOAT16) for shape, at in zip(shapes, "qkv", strict=True))
+    x = model.node("Softmax", [model.node("MatMul", [query, key])], axis=-1)
+    model.output(model.node("MatMul", [x, value]), TensorProto.BFLOAT16)
+    profile = profile_from_values(values)
+    assert (FUSED_ATTENTION in [op.kind for op in fused(model, profile).ops]) == (name == "edge4")
+    executable = compile_model(model.data(), profile).executable
+    assert executable is not None
+    random = np.random.default_rng(0)
+    given = {at: (random.standard_normal(shape) / 2).astype(bfloat16) for shape, at in zip(shapes, "qkv", strict=True)}
+    (found,) = run_executable(executable, given).values()
+    q, k, v = (array.astype(np.float64) for array in given.values())
+    weights = np.exp(q @ k - (q @ k).max(axis=-1, keepdims=True))
+    exact = weights / weights.sum(axis=-1, keepdims=True) @ v
+    error = np.asarray(found).astype(np.float64) - exact
+    assert np.sqrt((error**2).mean() / (exact**2).mean()) < 2**-6

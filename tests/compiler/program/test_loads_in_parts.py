@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.tiled import TiledGroup
 from tests.compiler.program.loops.expander import expanded
-from tests.compiler.program.lowered import Network, chip, classifier, group, run, segment_of, single
+from tests.compiler.program.lowered import Lowered, Network, chip, classifier, group, run, segment_of, single
 from tests.compiler.program.steps.test_group_steps import steps_of
 from tests.compiler.tiling.tilings import along, configuration
 from tests.models import Model
@@ -32,6 +33,18 @@ def test_a_units_only_part_of_an_input_stays_for_all_slices_of_the_channels(
     assert found.loaded_bytes("x") == times * 3 * 32 * 4
 
 
+@pytest.mark.parametrize(("slices", "outer", "times"), [(1, False, 1), (4, False, 1), (4, True, 4)])
+def test_what_a_core_has_of_an_input_stays_for_all_slices_of_the_channels(slices: int, outer: bool, times: int) -> None:
+    """Two cores of a unit each have half of the rows, for slices of the eight channels one after another."""
+    network = single(8)
+    how: dict[str, Any] = {"cores": 2, "core_spread": Spread.BANDS, "channel_slices": slices, "slices_outer": outer}
+    chip_of_two = chip(cores=2, sram=1 << 16, iodma=False)
+    found = run(network, group(network, chip_of_two, {"C": 8 // slices}, core={"H": 4}, **how))
+    # five of eight rows each, with the halo
+    moved = Counter(found.moved())
+    assert moved[Opcode.MOVE, 3 * 5 * 6 * 4] == 2 * times
+
+
 @pytest.mark.parametrize("parts", [3, 5])
 def test_parts_of_an_input_alternate_between_two_buffers_over_all_tiles(parts: int) -> None:
     """Of an odd number of parts the last one of a tile and the first one of the next do not meet in one buffer."""
@@ -39,14 +52,26 @@ def test_parts_of_an_input_alternate_between_two_buffers_over_all_tiles(parts: i
     model.output(model.conv(model.input([1, 16, 8, 8], "x"), 16, 8, kernel=1, pad=0))
     network = Network(model)
     found = run(network, group(network, chip(cores=1), {"H": 2, "C": 8}, input_slices=parts))
-    region = next(number for number, its in enumerate(found.program.regions) if its.name == "x")
-    begin = found.program.regions[region].address
-    end = begin + found.program.regions[region].size_bytes
+    assert alternate(found, "x", Opcode.LOAD)
+
+
+def test_results_of_sums_in_parts_leave_while_the_next_ones_are_made() -> None:
+    """From two buffers, where there is room for them."""
+    model = Model()
+    result = model.output(model.conv(model.input([1, 16, 8, 8], "x"), 16, 8, kernel=1, pad=0))
+    network = Network(model)
+    assert alternate(run(network, group(network, chip(), {"H": 1, "C": 8}, input_slices=2)), result, Opcode.STORE)
+
+
+def alternate(found: Lowered, name: str, opcode: Opcode) -> bool:
+    """Whether what moves between a tensor in DRAM and a core does so through two buffers in turn."""
+    region = next(its for its in found.program.regions if its.name == name)
     commands = expanded(found.program).commands
-    is_load = (commands["opcode"] == Opcode.LOAD) & (commands["source_address"] >= begin)
-    targets = commands["target_address"][is_load & (commands["source_address"] < end)].tolist()
-    assert len(set(targets)) == 2
-    assert all(one != other for one, other in pairwise(targets))
+    outside, inside = ("source", "target") if opcode is Opcode.LOAD else ("target", "source")
+    addresses = commands[f"{outside}_address"]
+    of_tensor = (addresses >= region.address) & (addresses < region.address + region.size_bytes)
+    buffers = commands[f"{inside}_address"][(commands["opcode"] == opcode) & of_tensor].tolist()
+    return len(set(buffers)) == 2 and all(one != other for one, other in pairwise(buffers))
 
 
 def uneven() -> tuple[Network, list[TiledGroup]]:

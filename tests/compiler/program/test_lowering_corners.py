@@ -664,3 +664,16 @@ def test_an_input_that_tiles_of_two_axes_need_whole_waits_in_two_stores(
         how: dict[str, Any] = {"units": units, "spread": spread, "double_buffered": double_buffered}
         done = run(network, group(network, chip(cores=units), {"H": 2, "W": 3}, mode, **how))
         assert done.group.walk.rounds > 2
+
+
+def test_what_nobody_needs_along_one_axis_has_no_store_along_another() -> None:
+    """Of the pool no row is needed, for the convolution's stride meets its padding alone; columns overlap."""
+    model = Model()
+    pooled = model.node("MaxPool", [model.input([1, 2, 5, 8], "x")], kernel_shape=[2, 1], strides=[3, 1])
+    weight, stride, pads = model.weight(4, 2, 1, 3), [3, 1], [1, 1, 1, 1]
+    model.output(model.node("Conv", [pooled, weight], kernel_shape=[1, 3], strides=stride, pads=pads))
+    network = Network(model)
+    split: dict[str, Any] = {"units": 1, "spread": Spread.SINGLE, "cores": 2, "core_spread": Spread.BANDS}
+    tiled = group(network, chip(cores=2, sram=1 << 18), {"W": 6}, HaloMode.EXCHANGE, {"H": 1}, **split)
+    assert not any(tiled.core_frustums.kept_along(pooled).values())
+    run(network, tiled)

@@ -1,4 +1,4 @@
-"""Which of two buffers pieces of a breadth-first group use in a core (SCHED-3)."""
+"""In which turns pieces of a breadth-first group pass the cores, and which of two buffers they use there (SCHED-3)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from compiler.program.program import Level
 from compiler.program.staged import StagedCores
-from compiler.tiling.tile import HaloMode, Order
-from tests.compiler.program.lowered import chip, group, pair
+from compiler.tiling.tile import HaloMode, Order, Spread, WeightHome
+from compiler.tiling.tiled import TiledGroup
+from tests.compiler.program.lowered import Network, chip, group, pair, run, single
 from tests.compiler.program.steps.test_group_steps import steps_of
 
 
@@ -65,3 +67,45 @@ def test_buffers_alternate_by_the_turns_of_their_own_core(core: int, monkeypatch
     """Cores that share out channels have turns of their own: pieces of other cores between two count for nothing."""
     numbers = turn_numbers([[[0, 0, 0, 1, 1, 1], [0, 0, 1, 1]]] * 3, monkeypatch, core)
     assert numbers == list(range(15))
+
+
+def sliced(channels: int) -> tuple[Network, TiledGroup]:
+    """A convolution of so many channels that two units' four cores share out, its weights in slices on their way."""
+    network = single(channels, channels=32)
+    its = group(
+        network, chip(cores=4, clusters=2, sram=1 << 16, wram=1 << 13), {"H": 4}, units=2, spread=Spread.BANDS, cores=4,
+        core_spread=Spread.CHANNELS, order=Order.BREADTH_FIRST,
+    )  # fmt: skip
+    assert its.homes == (WeightHome.DRAM,)
+    return network, its
+
+
+@pytest.mark.parametrize("channels", [64, 58])
+def test_cores_that_share_channels_work_at_the_same_time_with_slices_of_their_own(channels: int) -> None:
+    """Core by core all slices would come: the second one would begin when the first has ended.
+
+    The last core may have fewer channels, and so fewer slices.
+    """
+    network, its = sliced(channels)
+    lowering = steps_of(network, its).lowering
+    assert isinstance(lowering.cores, StagedCores)
+    (turn,) = lowering.cores.turns.of(0, 0)
+    assert sorted(entry.place for entry in turn.row) == [(unit, core) for unit in (0, 1) for core in range(4)]
+    assert turn.slice_count(0) == turn.uses > 1
+    made = {entry.place: [channel for part in entry.slices[0] for channel in range(*part)] for entry in turn.row}
+    assert [channel for core in range(4) for channel in made[0, core]] == list(range(channels))
+    run(network, its)
+
+
+def test_slices_on_their_way_use_all_of_the_buffer_that_the_plan_has_for_them() -> None:
+    """Those of four cores come side by side, instead of each waiting until the one before has left."""
+    network, its = sliced(64)
+    found = run(network, its)
+    loads = found.expanded.commands[found.loads_of("k1")]
+    assert {level for level, _ in found.places(loads, "target")} == {Level.SRAM}
+    begins = {number: set[int]() for number in (0, 1)}
+    for row, (_, number) in zip(loads, found.places(loads, "target"), strict=True):
+        begins[number].add(int(row["target_address"]))
+    size = its.weights[0].slice_bytes
+    for addresses in begins.values():
+        assert len({(address - min(addresses)) // size for address in addresses}) == 4

@@ -150,12 +150,34 @@ def test_a_unit_that_is_no_op_or_does_not_fit_is_refused() -> None:
     unit, table = program.units[0], program.tables[0]
     for wrong in (replace(unit, kind="Nothing"), replace(unit, gathers=3), replace(unit, accumulator_dtype="int5")):
         assert refused(replace(program, units=(wrong,))).violation == "unit"
+    for extent in (2**64, -1):
+        assert refused(replace(program, units=(replace(unit, extents=(4, extent)),))).violation == "unit"
     wrong = replace(unit, kind="Conv")
     assert refused(replace(program, units=(wrong,))).violation == "table"
     wrong = replace(unit, extents=(4, 7))
     assert refused(replace(program, units=(wrong,))).violation == "entry"
     assert refused(replace(program, tables=(replace(table, unit=1),))).violation == "table"
     assert refused(replace(program, tables=(replace(table, operand_shapes=((4,),)),))).violation == "table"
+
+
+def test_a_unit_whose_op_objects_to_its_attributes_is_refused_without_advice_for_models() -> None:
+    builder = Builder()
+    x, y = builder.region("x", Role.INPUT, (4, 8)), builder.region("y", Role.OUTPUT, (4, 2))
+    builder.transfer(Opcode.LOAD, IODMA0, (DRAM, x), (NRAM0, 0), 128)
+    table = builder.table("FusedAttention", ((4, 8), (8, 6), (6, 2)), (4, 2))
+    bounds = tuple(
+        (number, Bound(place=NRAM0, address=0, box=((0, rows), (0, columns))))
+        for number, (rows, columns) in ((0, (4, 8)), (1, (8, 6)), (2, (6, 2)), (OUTPUT, (4, 2)))
+    )
+    builder.call(CORE0, table, ((0, 4), (0, 2)), bounds)
+    builder.transfer(Opcode.STORE, IODMA0, (NRAM0, 0), (DRAM, y), 32)
+    program = builder.build()
+    steps = (("steps", ("sideways",)), ("numbers", (1.0,)))
+    (unit,) = program.units
+    error = refused(replace(program, units=(replace(unit, attributes=steps),)))
+    assert error.violation == "table"
+    assert "an unknown step of the scores; actual sideways" in str(error)
+    assert "export the model" not in str(error)
 
 
 def test_reading_what_nobody_wrote_is_refused() -> None:

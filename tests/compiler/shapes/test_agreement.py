@@ -125,16 +125,6 @@ def test_a_choice_that_constants_make_is_no_difference(taken: list[bool], is_ali
     assert (difference(plain, graph, values) is None) is is_alike
 
 
-def test_a_view_that_is_made_of_an_extent_as_a_number_is_no_fault_of_the_extents() -> None:
-    """Einsum is rewritten with matrices whose extents are numbers: other extents of the model would not help."""
-    model = Model()
-    x = model.input(["batch", "rows", 8], "x")
-    model.output(model.node("Einsum", [x, model.weight(8, 8)], equation="brd,de->bre", name="product"))
-    with pytest.raises(ModelError, match="product") as caught:
-        Compiled.of(model, {"batch": (1, 3), "rows": (1, 9)})
-    assert caught.value.code == "known_at_maxima_only"
-
-
 def test_a_view_at_extents_at_which_the_model_is_none_is_the_extents_fault() -> None:
     model = Model()
     x = model.input(["rows"], "x")

@@ -184,6 +184,20 @@ def einsum(model: Model) -> None:
     model.output(model.node("Einsum", [x, x], equation="ij,kj->ik"))
 
 
+@served({"b": (1, 3), "s": (1, 8)})
+def einsum_of_vectors(model: Model) -> None:
+    """Matrices of one column or row, which a view makes of vectors: its extents vary."""
+    x, weights = model.input(["b", "s", 4]), model.input(["b", "s"])
+    pooled = model.node("Einsum", [weights, x], equation="bs,bsd->bd")
+    model.output(model.node("Einsum", [pooled, x], equation="bd,bsd->bs"))
+
+
+@served({"b": (1, 3), "s": (1, 8)})
+def einsum_of_rows(model: Model) -> None:
+    x = model.input(["b", "s", 8])
+    model.output(model.node("Einsum", [x, model.weight(8, 2, 3)], equation="bsd,dhe->bshe"))
+
+
 @served({"s": (1, 8)})
 def size_scale(model: Model) -> None:
     x = model.input([3, "s"])

@@ -201,7 +201,9 @@ def test_a_node_is_judged_as_one_sum_whatever_it_was_cut_into(kind: str) -> None
     profile = builtin_profile("edge4")
     candidates = SegmentCompilers(profile, Options()).of
     cut = SplitNormalisations(profile=profile, candidates=candidates).run(graph)
-    cut = SplitReductions(profile=profile, candidates=candidates).run(SplitPositions(candidates=candidates).run(cut))
+    cut = SplitReductions(profile=profile, candidates=candidates).run(
+        SplitPositions(profile=profile, candidates=candidates).run(cut)
+    )
     assert len(cut.ops) > len(graph.ops)
     expected = pytest.approx(3 * 2**-24 * sqrt(1_000_000), rel=1e-2)
     assert limits_of(graph)["y"] == expected

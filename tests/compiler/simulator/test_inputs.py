@@ -157,6 +157,16 @@ def test_wrapping_of_negative_indices_is_seen_through() -> None:
     assert largest_index(model.graph(), "tokens") == 49
 
 
+def test_indices_that_are_read_out_of_a_table_are_that_tables_values() -> None:
+    """The ends of a graph's edges: a row of the input for each end."""
+    model = Model()
+    edges = model.input([2, 30], "edges", TensorProto.INT64)
+    ends = [model.node("Gather", [edges, model.constant(row, dtype="int64")], axis=0) for row in (0, 1)]
+    nodes = [model.node("Gather", [model.weight(rows, 4), end]) for rows, end in zip((12, 20), ends, strict=True)]
+    model.output(model.node("Add", nodes))
+    assert largest_index(model.graph(), "edges") == 11
+
+
 def test_where_either_branch_may_be_taken_both_bound_the_index() -> None:
     model, tokens, table = embedding(50)
     which = model.input([2, 40], "which", BOOL)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from compiler.compile import plan_model
 from compiler.cost.model import Cost, Traffic, price
 from compiler.fusion.segment_graph import bits
+from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
 from compiler.tiling.cheapest import Worked, cheapest, most_promising
 from compiler.tiling.choose import _Found, _largest_tiles, _tilings
@@ -18,6 +20,7 @@ from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.tile import HaloMode
 from compiler.tiling.wishes import Wishes
 from tests.compiler.fusion.test_search import case
+from tests.models import Model
 
 FULL = Check(rule="PROG-2:nram", holds=False, actual=2, limit=1)
 
@@ -99,14 +102,14 @@ def priced_of(monkeypatch: pytest.MonkeyPatch, these: Tried) -> int:
 
 
 def test_of_configurations_that_differ_in_halos_only_one_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert priced_of(monkeypatch, tried(128, 50).alike()) == 1
+    assert priced_of(monkeypatch, tried(12, 30).alike()) == 1
 
 
 def test_other_halos_are_priced_where_the_tile_is_not_the_one_that_was_estimated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An estimate is for its tile: of a smaller one of the same configuration it is not known to be better."""
-    these = tried(128, 50).alike()
+    these = tried(12, 30).alike()
     first, *others = these.plans
     other = {axis: size + 1 for axis, size in first.tile.items()}
     assert priced_of(monkeypatch, replace(these, plans=(replace(first, tile=other), *others))) == 2
@@ -122,9 +125,20 @@ def test_the_best_of_each_depth_order_is_priced(monkeypatch: pytest.MonkeyPatch)
     assert priced_of(monkeypatch, these.only([*first, other])) == 2
 
 
+@pytest.mark.parametrize("extent", [8_190, 8_191])
+def test_a_tile_is_sought_by_what_waits_of_all_its_channels(extent: int) -> None:
+    """Running sums keep a row of each channel: with tiles that suppose one, a core would have no room for the axis."""
+    model = Model()
+    model.output(model.node("CumSum", [model.input([2, extent, 128]), model.ints(1)]))
+    totals = plan_model(model.data(), builtin_profile("cluster4x4")).plan.totals
+    assert totals.dram_bytes == totals.dram_bytes_floor
+    assert totals.latency_gap_to_bound is not None
+    assert totals.latency_gap_to_bound < 1.25
+
+
 def test_other_halos_are_tried_where_memory_cannot_be_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROG-2: what stood aside for a configuration that does not fit comes back."""
-    these = tried(128, 50).alike()
+    these = tried(12, 30).alike()
     checks = iter([FULL, None])
     monkeypatch.setattr("compiler.tiling.cheapest.allocation_check", lambda _levels: next(checks))
     choice, _ = cheapest(these.plans, one_each(list(these.worked)), these.profile, these.wishes)

@@ -505,13 +505,16 @@ def test_no_objective_is_served_better_by_another_objectives_choice(number: int)
 
 
 def test_a_normalisation_over_all_positions_is_shared_out_by_channels() -> None:
-    """Whoever makes some rows would have to read all of them: the estimate that orders the choices knows that."""
+    """Whoever makes some rows would have to read all of them: the estimate that orders the choices knows that.
+
+    Units that hand each other what they read hide this behind the DRAM, but it takes energy.
+    """
     model = Model()
     scale, bias = model.weight(256), model.weight(256)
     x = model.input([1, 256, 48, 48], "x")
     model.output(model.node("InstanceNormalization", [x, scale, bias]))
     geometry = GroupGeometry(model.facts(), (0,))
-    choice = chosen(geometry, builtin_profile("cluster4x4"), "latency")
+    choice = chosen(geometry, builtin_profile("cluster4x4"), "energy")
     assert isinstance(choice, Choice)
     assert choice.tiling.configuration.spread is Spread.CHANNELS
     assert choice.cost.cycles < 1.2 * choice.cost.dram_cycles

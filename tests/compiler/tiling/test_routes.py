@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from compiler.cost.model import price
 from compiler.profile import builtin_profile
 from compiler.tiling.loads import op_weights
@@ -44,8 +46,14 @@ def test_what_several_cores_need_is_loaded_once_and_broadcast() -> None:
     assert traffic.steps[0].nram.written >= 4 * 4096
 
 
-def test_weights_that_each_core_has_for_itself_go_past_the_sram() -> None:
-    assert traffic_of(pointwise(core_spread=Spread.CHANNELS)).steps[0].sram_weights.written == 0
+@pytest.mark.parametrize(
+    ("spread", "units", "times"), [(Spread.CHANNELS, 4, 0), (Spread.BANDS, 4, 4), (Spread.BANDS, 1, 0)]
+)
+def test_weights_that_one_core_alone_needs_go_past_the_sram(spread: Spread, units: int, times: int) -> None:
+    """Where clusters have bands, each has a core that needs the same part: one reads it and hands it on."""
+    group = pointwise(core_spread=Spread.CHANNELS, spread=spread, units=units)
+    (weights,) = op_weights(group)
+    assert traffic_of(group).steps[0].sram_weights.written == times * weights.size_bytes
 
 
 def test_without_direct_engines_everything_is_staged() -> None:

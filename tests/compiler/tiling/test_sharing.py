@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from compiler.cost.model import price
+from compiler.profile import builtin_profile
+from compiler.program.loops.time import time_of
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.pace import Passed, awaited_cycles, summed_in_turn
 from compiler.tiling.sharing import passed_parts
 from compiler.tiling.tile import HaloMode, Spread
 from compiler.tiling.traffic import input_reads, traffic_of
-from tests.compiler.program.lowered import Network, chip, group
+from tests.compiler.program.lowered import Network, chip, group, lower
+from tests.compiler.tiling.tilings import configuration
 from tests.models import Model
 
 
@@ -65,3 +70,28 @@ def test_units_that_make_channels_of_the_same_group_read_its_input_once(units: i
     tiled = group(network, chip(cores=units, multicast=True), {"C": channels}, units=units, spread=Spread.CHANNELS)
     read, _ = input_reads(tiled)["x"]
     assert read == times * 4 * 8 * 6 * 6
+
+
+@pytest.mark.parametrize(("apart", "transfers"), [(False, 2), (True, 3)])
+def test_a_part_for_single_cores_of_other_clusters_is_sent_once_for_each_of_them(apart: bool, transfers: int) -> None:
+    """A quarter of 12,800 bytes goes to neighbours at once, twice at most; each of four cores sends its own."""
+    passed = Passed(gathered=12_800, senders=4, apart=apart)
+    assert awaited_cycles(builtin_profile("cluster4x4"), 4, 4, 1, passed) == transfers * (3_200 // 32 + 4 * 20)
+
+
+@pytest.mark.parametrize(("parts", "turns", "times"), [(1, 1, 1.0), (2, 1, 1.0), (8, 1, 3.25), (8, 3, 1.75)])
+def test_units_that_sum_up_in_turn_load_in_turn_what_has_no_buffer_before(parts: int, turns: int, times: float) -> None:
+    """Of eight parts six come when their unit sums up: four units' one after another."""
+    how = configuration(units=4, spread=Spread.INPUT_CHANNELS, input_slices=parts)
+    assert summed_in_turn(how, turns, 2) == times
+
+
+@pytest.mark.parametrize("parts", [1, 2, 16])
+def test_the_price_of_sums_in_turn_is_what_they_take(parts: int) -> None:
+    """With two buffers for 16 parts of its weights, each of four units has the DRAM for itself: half of its rate."""
+    model = Model()
+    model.output(model.node("MatMul", [model.input([1, 8192]), model.weight(8192, 16)]))
+    network, edge = Network(model), builtin_profile("edge4")
+    tiled = group(network, edge, {}, units=4, spread=Spread.INPUT_CHANNELS, input_slices=parts, double_buffered=True)
+    taken = time_of(lower(network, tiled).program, edge).cycles
+    assert price(traffic_of(tiled), edge).cycles == pytest.approx(taken, rel=0.1)

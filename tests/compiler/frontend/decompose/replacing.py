@@ -22,7 +22,8 @@ def replacement(
     """The nodes in place of one node; inputs at positions `constants` are known at compile time."""
     count = itertools.count()
     call = call_of_node(node, values, opset, constants=constants)
-    return decompose(node, call, lambda hint: f"{hint}#{next(count)}")
+    found = decompose(node, call, lambda hint: f"{hint}#{next(count)}")
+    return None if found is None else tuple(found.nodes)
 
 
 def run(nodes: Sequence[onnx.NodeProto], values: dict[str, Values], opset: int, constants: set[str]) -> Counter[str]:

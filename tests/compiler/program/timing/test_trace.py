@@ -17,6 +17,7 @@ from compiler.errors import LimitError
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
+from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable
 from compiler.program.loops.loops import COUNTER_NAMES
 from compiler.program.timing.trace import LINK, NOTE, STARTUP, WAIT, trace_of
@@ -247,6 +248,16 @@ def test_a_program_that_takes_longer_than_a_trace_can_tell_is_refused_before_the
     dram = msgspec.structs.replace(slow.dram, bandwidth_bytes_per_s=1e-9)
     with pytest.raises(LimitError):
         next(trace_of(replace(executable, profile=msgspec.structs.replace(slow, dram=dram))))
+
+
+def test_a_unit_that_sums_in_an_unknown_type_is_refused_before_the_first_piece() -> None:
+    executable = executable_of("edge4")
+    first = next(segment for segment in executable.segments if isinstance(segment, ChipSegment))
+    units = tuple(replace(unit, accumulator_dtype="int5") for unit in first.program.units)
+    wrong = replace(first, program=replace(first.program, units=units))
+    segments = tuple(wrong if segment is first else segment for segment in executable.segments)
+    with pytest.raises(ProgramError, match="unknown element type"):
+        next(trace_of(replace(executable, segments=segments)))
 
 
 def test_equal_executables_give_equal_traces_and_one_without_segments_an_empty_one() -> None:

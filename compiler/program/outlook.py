@@ -1,0 +1,59 @@
+"""What a plan will at least take when it is simulated, told from some of its groups (SCHED-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.cost.model import Cost
+from compiler.cost.objective import Totals
+
+# How many different groups are simulated before anything is said of the others, and to how many standard errors. The
+# plans of `rules` of ResNet-50, Inception-v1 and DenseNet-121 on edge4 were left out after 5 of their groups, as they
+# were after all.
+_ENOUGH: Final = 5
+_ERRORS: Final = 3.0
+# The golden ratio: multiples of it, without their whole part, lie far from each other.
+_GOLDEN: Final = 0.6180339887498949
+
+
+def sampled(count: int) -> list[int]:
+    """So many numbers from 0, in an order whose first ones come from everywhere."""
+    return sorted(range(count), key=lambda number: number * _GOLDEN % 1.0)
+
+
+def surely_at_least(
+    met: Sequence[tuple[Totals, Totals]], prices: Sequence[Cost], rate: float, *, is_sure: bool = True
+) -> Totals:
+    """What groups of these prices take together at least, as groups went that were `met`: their price, what they took.
+
+    In one plan prices err alike. So the groups should take their price times the mean factor of those that were met;
+    at least that less three standard errors of the sum, unless the mean will do (`is_sure` False). And no group takes
+    fewer bytes, or less time than these take at the DRAM's `rate` (bytes per cycle), or its array works: that is all
+    that is said while few were met.
+    """
+    found = _rows([_bound(price, rate) for price in prices]).sum(axis=0)
+    if len(met) >= _ENOUGH and prices:
+        priced, taken = _rows([price for price, _ in met]), _rows([its for _, its in met])
+        open_ = _rows([Totals.of((price,)) for price in prices])
+        factors = np.where(priced > 0, taken / np.maximum(priced, 1e-300), 1.0)
+        # of the mean factor, and of what each group deviates from it
+        error = factors.std(axis=0, ddof=1) * np.sqrt(open_.sum(axis=0) ** 2 / len(met) + (open_**2).sum(axis=0))
+        errors = _ERRORS if is_sure else 0.0
+        found = np.maximum(found, factors.mean(axis=0) * open_.sum(axis=0) - errors * error)
+    dram_bytes, cycles, energy_pj = found.tolist()
+    return Totals(dram_bytes=dram_bytes, cycles=cycles, energy_pj=energy_pj)
+
+
+def _bound(price: Cost, rate: float) -> Totals:
+    """The bytes, and the longer of their time at the DRAM's rate and of the array's work; start-ups may be hidden."""
+    return Totals(dram_bytes=price.dram_bytes, cycles=max(price.dram_bytes / rate, price.array_cycles))
+
+
+def _rows(totals: Sequence[Totals]) -> NDArray[np.float64]:
+    """Bytes, cycles and energy: shape (n, 3)."""
+    rows = [(its.dram_bytes, its.cycles, its.energy_pj) for its in totals]
+    return np.array(rows, dtype=np.float64).reshape(-1, 3)
