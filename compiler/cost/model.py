@@ -87,7 +87,7 @@ class Traffic:
     of tiles that a unit makes beside its work, weights apart. exposed_transfers: loads (and as many stores) whose
     start-up nothing hides. table_bytes: address tables that are loaded, which take time and energy and are no DRAM
     bytes (SPEC 5.1). loads_in_turn: how many times as long the DRAM's engines take because units load one after
-    another. loads_in_row: how often a unit loads a tile, or a part of one, beside its work.
+    another. unit_loads: how often a unit loads a tile, or a part of one, beside its work.
     """
 
     input_bytes: int
@@ -109,7 +109,7 @@ class Traffic:
     steps: tuple[StepTraffic, ...]
     table_bytes: int = 0
     loads_in_turn: float = 1.0
-    loads_in_row: int = 0
+    unit_loads: int = 0
     parts: int = 1
 
     @property
@@ -194,7 +194,7 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
         busy = ceil(max(turning + traffic.last_store_bytes / rate, last) * (1 - _ROUNDING))
     startup = ceil(2 * traffic.exposed_transfers * dram_startup_cycles(profile)) if moved else 0
     # two buffers, through each of which a part comes from DRAM, is passed on and worked on, one after the other
-    starting = traffic.loads_in_row * dram_startup_cycles(profile)
+    starting = traffic.unit_loads * dram_startup_cycles(profile)
     through = ceil((ceil(reads / rate) + starting + _handed_on_cycles(traffic, profile) + on_cores) / 2)
     cycles = max(dram_cycles, passing, busy, through) + startup
     onchip = max(passing, *whole.values())

@@ -80,7 +80,7 @@ class Simulated:
     """The plans of a segment that were compared by simulation (SCHED-7), the one that was taken first.
 
     `tilings`: groups with a tiling that were simulated by themselves. `excluded`: strategies whose plan was not
-    simulated whole, for some of its groups say that it takes more, or it is several times as long, or has no program.
+    simulated whole: a sample of its groups takes more, it is several times as long, or it has no program.
     """
 
     plans: tuple[SimulatedPlan, ...]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.degraded import reason_of
 from compiler.errors import TesseraError
 from compiler.ir.box import same
 from compiler.ir.graph import MAX_AXES, Tensor
@@ -25,13 +26,6 @@ from compiler.units import element_bytes
 
 # What a definition may raise when it is asked about attributes and shapes that no import has made.
 HOSTILE = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
-
-
-def reason_of(error: Exception) -> str:
-    """What an op's definition objects to in a unit: of its own errors the message, whose hint is for models."""
-    if not isinstance(error, TesseraError):
-        return str(error)
-    return error.message if error.actual is None else f"{error.message}; actual {error.actual}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,8 +1,8 @@
 """The pass that chooses plans by simulation: what is lowered is what takes least when it runs (SCHED-7).
 
 For each segment these plans are compared: the one of least price; the best that is found by simulating single groups,
-formed anew under corrected prices or with other tilings; those of `rules` and `none`, unless their groups, simulated
-one by one until that is as good as certain, take more. The one whose whole program takes least is taken.
+formed anew under corrected prices or with other tilings; those of `rules` and `none`, unless a sample of their groups
+shows that they take more (`outlook.py`). The one whose whole program takes least is taken.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from compiler.profile.schema import Profile
 from compiler.program.errors import ProgramError
 from compiler.program.loops.time import ProgramTime, time_of
 from compiler.program.lower import LoweredSegment, LowerSegments, key_of, no_programs
-from compiler.program.outlook import sampled, surely_at_least
+from compiler.program.outlook import STANDARD_ERRORS, least_of, sampled
 from compiler.program.steps.equal_groups import SegmentGroup
 from compiler.program.timing.energy import energy_by_level
 from compiler.tiling.choose import Refusal
@@ -39,9 +39,9 @@ from compiler.tiling.tile import Tiling
 _TILINGS: Final = 4
 _RETILED: Final = 32
 _REGROUPED: Final = 4
-# All of these together, and groups of each strategy's plan, simulate at most this share of the commands of the plan of
-# least price, or this many commands.
-# Twice the share made Inception-v1 on cluster4x4 1.8 % better and the pass 1.4 times as long.
+# The budget of all of these together, and of the sample of each strategy's plan: this share of the commands of the plan
+# of least price, or this many commands. Twice the share made Inception-v1 on cluster4x4 1.8 % better and the pass 1.4
+# times as long.
 _COMMANDS_OF_PLAN: Final = 0.5
 _COMMANDS: Final = 1 << 13
 # What has more than this many times the tiles of the plan of least price, or more than a few, is not tried: its program
@@ -123,7 +123,7 @@ class _Chooser:
         # what groups take by themselves: by ops and tiling, and by what groups that take the same have in common
         self._alone: dict[tuple[int, Tiling], _Met] = {}
         self._alike: dict[tuple[object, ...], Totals] = {}
-        self._left = self._most = self._tilings = 0
+        self._left = self._budget = self._tilings = 0
         self._tiles_max: float = inf
 
     def chosen(self, by_price: FusedSegment) -> FusedSegment:
@@ -161,7 +161,7 @@ class _Chooser:
             return None
         timed = lowered.time
         assert timed is not None
-        self._left = self._most = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
+        self._left = self._budget = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
         self._tiles_max = max(_FEW_TILES, _TILES * _tiles(by_price.groups))
         for group, (_, part) in zip(first.groups, timed.parts(), strict=True):
             choice = _choice(first, group)
@@ -193,11 +193,12 @@ class _Chooser:
                 tried[0] = self._tried(tried[0].origin, tried[0].grouped, lowered.time)
 
     def _may_be_best(self, grouped: Grouped, best: _Tried) -> bool:
-        """False if a plan takes more than the best one, or has no program: its groups are simulated until that is sure.
+        """False if a plan takes more than the best one, or has no program; told from a sample of its groups.
 
-        Or until they have had as many commands as all other plans together: then the mean decides.
+        The sample grows until the plan is out by all standard errors, or until its budget of commands is used up: then
+        the mean decides.
         """
-        self._left = self._most
+        self._left = self._budget
         choices = {group: _choice(grouped, group) for group in grouped.groups}
         known, open_ = Totals(), list[int]()
         for group, choice in choices.items():
@@ -210,9 +211,9 @@ class _Chooser:
         # equal groups tell nothing new
         met = dict[tuple[Totals, Totals], None]()
         for number, group in enumerate(open_):
-            open_prices = [choices[other].cost for other in open_[number:]]
-            least = known + surely_at_least([*met], open_prices, self._rate, is_sure=self._left > 0)
-            if not self._may_beat(least, best):
+            errors = STANDARD_ERRORS if self._left > 0 else 0.0
+            least = least_of([choices[other].cost for other in open_[number:]], [*met], self._rate, errors)
+            if not self._may_beat(known + least, best):
                 return False
             its = self._of(group, choices[group])
             if its is None:
@@ -223,7 +224,7 @@ class _Chooser:
 
     def _may_beat(self, alone: Totals, best: _Tried) -> bool:
         """Whether a program may take less than the best one if its groups take this each by itself."""
-        share = _OF_ALONE if self._most > _COMMANDS else _OF_ALONE_SMALL
+        share = _OF_ALONE if self._budget > _COMMANDS else _OF_ALONE_SMALL
         least = replace(alone, cycles=share * alone.cycles, energy_pj=share * alone.energy_pj)
         return self._value(least) <= self._value(best.totals)
 

@@ -15,7 +15,7 @@ from compiler.cost.objective import Totals
 # plans of `rules` of ResNet-50, Inception-v1 and DenseNet-121 on edge4 were left out after 5 of their groups, as they
 # were after all.
 _ENOUGH: Final = 5
-_ERRORS: Final = 3.0
+STANDARD_ERRORS: Final = 3.0
 # The golden ratio: multiples of it, without their whole part, lie far from each other.
 _GOLDEN: Final = 0.6180339887498949
 
@@ -25,15 +25,15 @@ def sampled(count: int) -> list[int]:
     return sorted(range(count), key=lambda number: number * _GOLDEN % 1.0)
 
 
-def surely_at_least(
-    met: Sequence[tuple[Totals, Totals]], prices: Sequence[Cost], rate: float, *, is_sure: bool = True
+def least_of(
+    prices: Sequence[Cost], met: Sequence[tuple[Totals, Totals]], rate: float, errors: float = STANDARD_ERRORS
 ) -> Totals:
-    """What groups of these prices take together at least, as groups went that were `met`: their price, what they took.
+    """The least that groups of these prices should take together, told from others of their plan.
 
-    In one plan prices err alike. So the groups should take their price times the mean factor of those that were met;
-    at least that less three standard errors of the sum, unless the mean will do (`is_sure` False). And no group takes
-    fewer bytes, or less time than these take at the DRAM's `rate` (bytes per cycle), or its array works: that is all
-    that is said while few were met.
+    `met`: of each of those the price, and what it took. Within a plan prices err alike, so a group is expected to take
+    its price times their mean factor; of the sum so many standard `errors` are taken off. No group moves fewer bytes
+    than its price says, or takes less time than these at the DRAM's `rate` (bytes per cycle) or its array's work; while
+    few were met this bound is the answer.
     """
     found = _rows([_bound(price, rate) for price in prices]).sum(axis=0)
     if len(met) >= _ENOUGH and prices:
@@ -42,7 +42,6 @@ def surely_at_least(
         factors = np.where(priced > 0, taken / np.maximum(priced, 1e-300), 1.0)
         # of the mean factor, and of what each group deviates from it
         error = factors.std(axis=0, ddof=1) * np.sqrt(open_.sum(axis=0) ** 2 / len(met) + (open_**2).sum(axis=0))
-        errors = _ERRORS if is_sure else 0.0
         found = np.maximum(found, factors.mean(axis=0) * open_.sum(axis=0) - errors * error)
     dram_bytes, cycles, energy_pj = found.tolist()
     return Totals(dram_bytes=dram_bytes, cycles=cycles, energy_pj=energy_pj)

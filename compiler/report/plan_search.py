@@ -43,7 +43,7 @@ class SimulatedDoc(Part, frozen=True, kw_only=True):
     """The plans of a segment that were compared by simulation, the one that was taken first.
 
     `tried`: groups with another tiling, or other groups, that were simulated by themselves. `excluded`: strategies
-    whose plan was not simulated whole: behind by what some of its groups take, several times as long, or without a
+    whose plan was not simulated whole: a sample of its groups takes more, it is several times as long, or it has no
     program.
     """
 

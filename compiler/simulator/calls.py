@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.address.unit import UnitTable, words_of
+from compiler.degraded import reason_of
 from compiler.errors import TesseraError
 from compiler.ops.base import Call
 from compiler.ops.contraction import Product
 from compiler.ops.slab import Box, Slab, lengths
 from compiler.program.addressed import Addressed, addressed_of
-from compiler.program.calls import HOSTILE, CallBook, TableGeometry, box_of, reason_of
+from compiler.program.calls import HOSTILE, CallBook, TableGeometry, box_of
 from compiler.program.errors import ProgramError
 from compiler.program.fields import ProgramLimits
 from compiler.program.pieces import Pieces, pieces_of

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from compiler.cost.model import price
 from compiler.cost.objective import Totals, ranking
@@ -25,8 +27,8 @@ _PRICED: Final = 3
 _PINNED: Final = 64
 # An estimate may lie so far above the price: beyond it a configuration is given up.
 _MARGIN: Final = 1.1
-# Beyond so many turns each of them has to save this part of the price: copying 2^30 bytes by 8 KiB in place of 128 KiB
-# cost 0.00003 less, and took 2 GiB to lower.
+# Each turn beyond so many has to save this part of the price, for long programs take memory to lower: copying 2^30
+# bytes by 8 KiB in place of 128 KiB cost 0.00003 less, and took 2 GiB.
 _MANY_TURNS: Final = 256
 _OF_TURN: Final = 1e-6
 
@@ -50,9 +52,9 @@ def most_promising(
     tried = list(plans)
     if not tried:
         return []
-    value, *rest = (key.tolist() for key in ranking(objective, estimates(tried, profile)))
-    value = [its / worth(_uses(plan)[1]) for its, plan in zip(value, tried, strict=True)]
-    keys = zip(value, *rest, *zip(*map(_uses, tried), strict=True), strict=True)
+    uses = [*zip(*map(_uses, tried), strict=True)]
+    figures = (key.tolist() for key in ranked(objective, estimates(tried, profile), np.array(uses[1])))
+    keys = zip(*figures, *uses, strict=True)
     return sorted(zip(keys, range(len(tried)), tried, strict=True), key=lambda entry: entry[:2])
 
 
@@ -94,8 +96,7 @@ def cheapest(
             failing.append(outcome)
             return False
         found = outcome.priced(profile)
-        value, *rest = ranking(wishes.objective, Totals.of((found.cost,)))
-        rank = (value / worth(turns(found.group)), *rest, *_uses(plans[number]))
+        rank = (*_rank(found, wishes.objective), *_uses(plans[number]))
         heappush(fitting, (rank, number, found, smaller))
         orders.add(plans[number].configuration.order)
         return outcome.group.tile == plans[number].tile
@@ -131,23 +132,27 @@ def _with_smaller_tiles(
     wishes: Wishes,
 ) -> Choice:
     """A tiling, or smaller tiles of its configuration as long as these cost less: more of their transfers is hidden."""
-    best = ranking(wishes.objective, Totals.of((found.cost,)))
+    best = _rank(found, wishes.objective)
     while not wishes.is_pinned and wishes.split.kind == "exact":
         outcome = next(smaller)
         if isinstance(outcome, Check):
             break
         other = outcome.priced(profile)
-        rank = ranking(wishes.objective, Totals.of((other.cost,)))
-        more = worth(turns(found.group)) / worth(turns(other.group))
-        if rank[0] * more >= best[0] or allocation_check(memory := memory_of(other.group)) is not None:
+        rank = _rank(other, wishes.objective)
+        if rank[0] >= best[0] or allocation_check(memory := memory_of(other.group)) is not None:
             break
         found, levels, best = other, memory, rank
     return finished(found, levels)
 
 
-def worth(count: int) -> float:
-    """The part of a price below which so many turns are worth it: programs of very many take memory."""
-    return 1 / (1 + _OF_TURN * max(0, count - _MANY_TURNS))
+def ranked(objective: str, totals: Totals, count: Any) -> tuple[Any, ...]:
+    """The order among tilings of one group that go through its ops so often; numbers, or arrays over candidates."""
+    value, *rest = ranking(objective, totals)
+    return (value * (1 + _OF_TURN * np.maximum(0, count - _MANY_TURNS)), *rest)
+
+
+def _rank(found: Priced, objective: str) -> tuple[Any, ...]:
+    return ranked(objective, Totals.of((found.cost,)), turns(found.group))
 
 
 def _alike(configuration: Configuration) -> Configuration:

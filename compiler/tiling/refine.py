@@ -13,10 +13,10 @@ from typing import Final
 
 from compiler.cost.array import spatial_lanes
 from compiler.cost.model import Cost, price
-from compiler.cost.objective import NO_TOTALS, Totals, ranking
+from compiler.cost.objective import NO_TOTALS, Totals
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import channel_size
-from compiler.tiling.cheapest import worth
+from compiler.tiling.cheapest import ranked
 from compiler.tiling.choose import completed, tables_of
 from compiler.tiling.configurations import simple_configurations
 from compiler.tiling.exact import figures_of
@@ -27,6 +27,7 @@ from compiler.tiling.lowerable import lowering_check
 from compiler.tiling.memory import allocation_check, memory_of
 from compiler.tiling.pace import turns
 from compiler.tiling.placement import Placement, unit_grid
+from compiler.tiling.price import group_of
 from compiler.tiling.sizes import SizeTable
 from compiler.tiling.tile import Configuration, Tiling
 from compiler.tiling.tiled import TiledGroup
@@ -115,7 +116,7 @@ class _Refinement:
         self._bound = bound
         self._objective = wishes.objective
         self._beside = beside
-        self._best = self._rank(choice.cost)
+        self._best = self._rank(choice.cost, group_of(geometry, profile, choice.tiling))
         self._tile = dict(zip(choice.tiling.axes, choice.tiling.tile, strict=True))
         self._extents = extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
         lanes = spatial_lanes(geometry.ops, profile)
@@ -172,8 +173,8 @@ class _Refinement:
         self._left, self._reserved = self._left + self._reserved, 0
         return self._try([(way, {**self._tile, **way.channels, **block}) for way in blocks])
 
-    def _rank(self, cost: Cost) -> tuple[float, ...]:
-        return ranking(self._objective, self._beside + Totals.of((cost,)))
+    def _rank(self, cost: Cost, group: TiledGroup) -> tuple[float, ...]:
+        return ranked(self._objective, self._beside + Totals.of((cost,)), turns(group))
 
     def _try(self, tilings: list[tuple[_Way, dict[str, int]]], most: float = 1.0) -> bool:
         """Price tilings; True if one is better. The first to be better has to have this part of the price at most."""
@@ -187,10 +188,9 @@ class _Refinement:
             found = _priced(way.table, self._profile, way.configuration, tile, self._bound)
             if found is None:
                 continue
-            rank = self._rank(found.cost)
+            rank = self._rank(found.cost, found.group)
             self.priced.append((rank, found))
-            least = min(worth(turns(found.group)), 1.0 if better else most)
-            if rank >= self._best or rank[0] > least * self._best[0]:
+            if rank >= self._best or (not better and rank[0] > most * self._best[0]):
                 continue
             if allocation_check(levels := memory_of(found.group)) is None:
                 better, self._best, self._way, self._tile = True, rank, way, tile

@@ -89,7 +89,7 @@ def traffic_of(group: TiledGroup) -> Traffic:
         overlapped=overlapped,
         hidden_transfers=hidden_transfers(geometry, configuration, repeats),
         exposed_transfers=1 if configuration.double_buffered else repeats,
-        loads_in_row=loads if overlapped and loads > 1 else 0,
+        unit_loads=loads if overlapped and loads > 1 else 0,
         sram_ends=sram_ends,
         nram_ends=nram_ends,
         passed_on_bytes=passed_on,

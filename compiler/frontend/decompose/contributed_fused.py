@@ -7,6 +7,7 @@ take the operators up again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import pi
 from types import MappingProxyType
 from typing import Final
 
@@ -50,7 +51,7 @@ def _tanh_gelu(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     """FastGelu: x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))."""
     dtype, x = call.tensor(0).dtype, _biased(node, nodes, node.input[0], 1)
     cube = nodes.add("Mul", nodes.add("Pow", x, nodes.number(3, dtype)), nodes.number(0.044715, dtype))
-    inner = nodes.add("Mul", nodes.add("Add", x, cube), nodes.number((2 / 3.141592653589793) ** 0.5, dtype))
+    inner = nodes.add("Mul", nodes.add("Add", x, cube), nodes.number((2 / pi) ** 0.5, dtype))
     factor = nodes.add("Add", nodes.add("Tanh", inner), nodes.number(1, dtype))
     nodes.add("Mul", nodes.add("Mul", x, nodes.number(0.5, dtype)), factor, out=node.output[0])
     return True

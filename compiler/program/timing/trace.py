@@ -16,9 +16,10 @@ from typing import Final
 
 import numpy as np
 
+from compiler.degraded import reason_of
 from compiler.errors import LimitError, ModelError, printable
 from compiler.profile.schema import Profile
-from compiler.program.calls import HOSTILE, reason_of
+from compiler.program.calls import HOSTILE
 from compiler.program.engines import is_per_core
 from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable
@@ -75,7 +76,7 @@ def _time(segment: ChipSegment, profile: Profile) -> ProgramTime:
         return time_of(segment.program, profile)
     except (ModelError, *HOSTILE) as error:  # nobody has proved the program
         raise ProgramError(
-            f"segment {printable(segment.id, 60)} cannot be timed: {printable(reason_of(error), 160)}",
+            f"segment {printable(segment.id, 60)} cannot be timed: {reason_of(error)[:160]}",
             violation="timing",
             actual=type(error).__name__,
         ) from error

@@ -122,7 +122,7 @@ def test_the_last_part_of_a_sum_works_when_the_rest_has_moved() -> None:
 def test_a_part_starts_comes_and_is_worked_on_before_its_buffer_takes_the_next_but_one() -> None:
     """Ten loads of 200 ns to start and 100 to come, and 100 of work: through two buffers."""
     ops = steps({"arriving_bytes": 10_240})
-    found = price(traffic(input_bytes=102_400, loads_in_row=10, turns=10, steps=ops), CLUSTER)
+    found = price(traffic(input_bytes=102_400, unit_loads=10, turns=10, steps=ops), CLUSTER)
     assert found.cycles == 10 * (200 + 100 + 100) / 2 + 400
 
 

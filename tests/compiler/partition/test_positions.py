@@ -109,7 +109,7 @@ def test_a_running_sum_goes_on_from_part_to_part(exclusive: int, reverse: int, e
 
 
 def test_an_axis_that_leaves_no_room_for_its_sums_is_not_added_up_for_each_of_them() -> None:
-    """A core of edge4 has room for 65,536 numbers: the axis and few sums, of which each tile would read the whole."""
+    """A core of edge4 holds 65,536 numbers, hardly more than the axis: summed at once it would be read many times."""
     plan = compiled(running([1, 65_521], 1)).plan
     assert plan.totals.dram_bytes < 8 * 4 * 65_521
 

@@ -8,7 +8,7 @@ import pytest
 
 from compiler.cost.model import Cost, price
 from compiler.cost.objective import Totals
-from compiler.program.outlook import sampled, surely_at_least
+from compiler.program.outlook import least_of, sampled
 from tests.compiler.cost.test_price import CLUSTER, traffic
 
 RATE = CLUSTER.dram_bytes_per_cycle
@@ -44,23 +44,23 @@ def test_the_first_of_what_is_sampled_come_from_everywhere(count: int) -> None:
 
 def test_while_few_groups_were_met_only_what_none_can_undercut_is_said() -> None:
     costs, _ = priced(2_000, 3_000)
-    found = surely_at_least(met(1.5, 1.5), costs, RATE)
+    found = least_of(costs, met(1.5, 1.5), RATE)
     assert (found.cycles, found.dram_bytes, found.energy_pj) == (5_000, 4_096, 0.0)
 
 
 def test_groups_take_as_much_more_than_their_price_as_those_that_were_met() -> None:
     costs, cycles = priced(2_000, 3_000)
-    assert surely_at_least(met(*[1.5] * 5), costs, RATE).cycles == pytest.approx(1.5 * cycles)
+    assert least_of(costs, met(*[1.5] * 5), RATE).cycles == pytest.approx(1.5 * cycles)
 
 
 def test_the_more_factors_differ_the_less_is_sure() -> None:
     costs, cycles = priced(*[2_000] * 40)
     even, uneven = met(*[1.4, 1.5, 1.6] * 3), met(*[1.2, 1.5, 1.8] * 3)
-    sure = [surely_at_least(its, costs, RATE).cycles for its in (even, uneven)]
+    sure = [least_of(costs, its, RATE).cycles for its in (even, uneven)]
     assert cycles < sure[1] < sure[0] < 1.5 * cycles
-    mean = surely_at_least(uneven, costs, RATE, is_sure=False).cycles
+    mean = least_of(costs, uneven, RATE, 0.0).cycles
     assert mean == pytest.approx(1.5 * cycles)
 
 
 def test_nothing_is_left_when_all_were_met() -> None:
-    assert surely_at_least(met(*[1.5] * 6), [], RATE) == Totals(energy_pj=0.0)
+    assert least_of([], met(*[1.5] * 6), RATE) == Totals(energy_pj=0.0)

@@ -176,7 +176,7 @@ def test_a_unit_whose_op_objects_to_its_attributes_is_refused_without_advice_for
     (unit,) = program.units
     error = refused(replace(program, units=(replace(unit, attributes=steps),)))
     assert error.violation == "table"
-    assert "an unknown step of the scores; actual sideways" in str(error)
+    assert "an unknown step of the scores: sideways" in str(error)
     assert "export the model" not in str(error)
 
 

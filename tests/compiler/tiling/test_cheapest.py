@@ -9,10 +9,11 @@ import pytest
 
 from compiler.compile import plan_model
 from compiler.cost.model import Cost, Traffic, price
+from compiler.cost.objective import Totals
 from compiler.fusion.segment_graph import bits
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
-from compiler.tiling.cheapest import Worked, cheapest, most_promising
+from compiler.tiling.cheapest import Worked, cheapest, most_promising, ranked
 from compiler.tiling.choose import _Found, _largest_tiles, _tilings
 from compiler.tiling.estimate import TilePlan, estimates
 from compiler.tiling.figures import PHYSICAL, Check
@@ -123,6 +124,13 @@ def test_the_best_of_each_depth_order_is_priced(monkeypatch: pytest.MonkeyPatch)
     other = next(place for place, plan in enumerate(these.plans) if plan.configuration.order is not order)
     monkeypatch.setattr("compiler.tiling.cheapest._PRICED", 1)
     assert priced_of(monkeypatch, these.only([*first, other])) == 2
+
+
+def test_turns_beyond_many_have_to_save_something() -> None:
+    """Of prices that are nearly equal the shorter program counts for less; below that the price alone does."""
+    much, little = (Totals(dram_bytes=0, cycles=cycles, energy_pj=0.0) for cycles in (1_000_000, 999_990))
+    assert ranked("latency", much, 1_024) < ranked("latency", little, 4_096)
+    assert ranked("latency", little, 200) < ranked("latency", much, 100)
 
 
 @pytest.mark.parametrize("extent", [8_190, 8_191])
