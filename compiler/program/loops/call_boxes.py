@@ -49,6 +49,8 @@ def _mark_uneven(
     begins = np.zeros((len(geometry.given), len(its), axes, tile_counts.shape[1]), dtype=np.int64)
     ends = np.zeros_like(begins)
     begins[0] = ends[0] = entry_slopes
+    # of which operands a statement needs nothing at any tile: a concat's slices of another operand
+    unneeded = np.zeros((len(geometry.given), len(its)), dtype=np.bool_)
     bad = np.zeros(len(its), dtype=np.bool_)
     is_part, summed = geometry.is_part[entries], fields.slopes_of(its, np.full(len(its), ENTRY_SUM))
     for slot, maps in enumerate(geometry.call.maps or (), start=1):
@@ -66,14 +68,16 @@ def _mark_uneven(
             )
             low, high = np.minimum(0, moves * spans).sum(axis=1), np.maximum(0, moves * spans).sum(axis=1)
             extent = int(geometry.shapes[slot, axis])
+            unneeded[slot] |= (last + high <= 0) | (first + low >= extent)
             # clipped at no tile, or at all of them
-            bad |= (first + low < 0) & (first + high > 0)
-            bad |= (last + high > extent) & (last + low < extent)
+            cut = (first + low < 0) & (first + high > 0) | (last + high > extent) & (last + low < extent)
+            bad |= cut & ~unneeded[slot]
             begins[slot, :, axis] = np.where((first + high > 0)[:, None], moves, 0)
             ends[slot, :, axis] = np.where((last + low < extent)[:, None], moves, 0)
         if (axis_of := geometry.summed[slot - 1]) is not None:
             summed_axis = np.where(is_part[:, None], summed, begins[slot, :, axis_of])
             begins[slot, :, axis_of] = ends[slot, :, axis_of] = summed_axis
+        begins[slot, unneeded[slot]] = ends[slot, unneeded[slot]] = 0
         moving = begins[slot].any(axis=(1, 2)) | ends[slot].any(axis=(1, 2))
         bad |= moving & (geometry.stops[slot, entries] <= geometry.starts[slot, entries]).any(axis=1)
     bad |= (begins != ends).any(axis=(0, 2, 3))
@@ -84,7 +88,8 @@ def _mark_uneven(
     rows, places = of[window.statements[probes]], window.places[probes]
     for moved, values in ((begins, geometry.starts), (ends, geometry.stops)):
         expected = values[:, entries[rows]] + (moved[:, rows] * places[:, None]).sum(axis=3)
-        bad[rows[(expected != values[:, calls["entry"][probes]]).any(axis=(0, 2))]] = True
+        differ = (expected != values[:, calls["entry"][probes]]).any(axis=2) & ~unneeded[:, rows]
+        bad[rows[differ.any(axis=0)]] = True
     # what is bound begins before what is needed at all tiles, or at none; the same of their ends
     counts = calls["count"][its].astype(np.int64)
     owners = np.repeat(np.arange(len(its)), counts)

@@ -1,12 +1,9 @@
 """At which time of a tile each node comes if engines take what is ready first: by a simulation of some iterations.
 
-Engines do not keep the order of steps there: each takes, of its steps' next commands, one that waits for nothing, the
-most urgent first if asked for (that after which most comes).
+Engines do not keep the order of steps there: each takes, of its steps' next commands, one that waits for nothing.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -47,47 +44,53 @@ def waits_of(commands: Commands, slots: Ints, pairs: Pairs) -> tuple[Rows, Rows]
 
 
 def phases_of(
-    commands: Commands, nodes: Ints, program: Program, ready: Sequence[Timeline], node_count: int
+    commands: Commands, nodes: Ints, program: Program, ready: Timeline, pairs: Pairs, count: int
 ) -> list[Phases]:
-    """By node how much later than its tile it runs, in iterations; `program`: the commands with their waits, `ready`:
-    its timelines where engines take what is ready.
+    """By node of a group, which has `count`, how much later than its tile it may run, in iterations.
 
-    Several answers: with what is ready first and with the most urgent of it, of the times of a node in different
-    iterations their mean, the earliest and the latest.
+    `program`: the commands with their waits, `nodes` theirs; `ready`: its timeline where engines take what is ready;
+    `pairs`: of nodes. Three answers: the mean of their times there; the same, but what a call waits for in its tile at
+    most one iteration ahead of it, and what waits for the call at most one behind, as buffers are two; and these just
+    one iteration ahead and behind, all else with its tile.
     """
+    calls = np.zeros(count, dtype=np.bool_)
+    calls[nodes[program.commands["call"] >= 0]] = True
+    one, other, _ = pairs.chosen(pairs.distances == 0)
+    ahead, behind = np.zeros((2, count), dtype=np.bool_)
+    ahead[one[calls[other] & ~calls[one]]] = True
+    behind[other[calls[one] & ~calls[other]]] = True
+    met = _delays(commands, nodes, program, ready, count)
+    near = np.where(calls, 0.0, met)
+    near[ahead], near[behind] = np.maximum(near[ahead], -1.0), np.minimum(near[behind], 1.0)
+    return [met, near, behind - ahead.astype(np.float64)]
+
+
+def _delays(commands: Commands, nodes: Ints, program: Program, ready: Timeline, count: int) -> Phases:
+    """By node the mean of its delays in the middle half of the iterations, if it has any; of all otherwise."""
     # of each node and iteration the first command
     looping = np.flatnonzero(commands.iterations >= 0)
     span = int(commands.iterations.max(initial=0)) + 1
     keys, first = np.unique(nodes[looping] * span + commands.iterations[looping], return_index=True)
     first, (node_of, number_of) = looping[first], np.divmod(keys, span)
-    calls = np.flatnonzero(program.commands["call"] >= 0)
-    last = commands.steps[calls].max() if len(calls) else commands.steps.max()
-    of_last = np.flatnonzero(commands.steps[first] == last)
-    found: list[Phases] = []
-    for timeline in ready:
-        issues = timeline.issues[first]
-        # by iteration the time at which its tiles are worked on: when the last of their calls is issued
-        marks = np.full(span, -1, dtype=np.int64)
-        np.maximum.at(marks, number_of[of_last], issues[of_last])
-        known = np.flatnonzero(marks >= 0)
-        clock = np.interp(np.arange(span), known, marks[known]) if len(known) else np.zeros(span)
-        # where tiles are worked on at one time only, the whole time is that of an iteration
-        interval = float(clock[-1] - clock[0]) / (span - 1) if clock[-1] > clock[0] else max(1, timeline.ticks)
-        delays = (issues - clock[number_of]) / interval
-        found += _views(node_of, number_of, delays, span, node_count)
+    # by iteration the time at which its tile is worked on: when the last of its calls is issued
+    calls = looping[program.commands["call"][looping] >= 0]
+    if not len(calls):
+        calls = looping
+    last = np.full(span, -1, dtype=np.int64)
+    np.maximum.at(last, commands.iterations[calls], commands.steps[calls])
+    of_last = np.flatnonzero(commands.steps[first] == last[number_of])
+    issues = ready.issues[first]
+    marks = np.full(span, -1, dtype=np.int64)
+    np.maximum.at(marks, number_of[of_last], issues[of_last])
+    known = np.flatnonzero(marks >= 0)
+    clock = np.interp(np.arange(span), known, marks[known]) if len(known) else np.zeros(span)
+    # where tiles are worked on at one time only, the whole time is that of an iteration
+    interval = float(clock[-1] - clock[0]) / (span - 1) if clock[-1] > clock[0] else max(1, ready.ticks)
+    delays = (issues - clock[number_of]) / interval
+    is_middle = (number_of >= span / 4) & (number_of <= span * 3 / 4)
+    has_middle = np.zeros(count, dtype=np.bool_)
+    has_middle[node_of[is_middle]] = True
+    kept = is_middle | ~has_middle[node_of]
+    counts = np.bincount(node_of[kept], minlength=count)
+    found: Phases = np.bincount(node_of[kept], weights=delays[kept], minlength=count) / np.maximum(1, counts)
     return found
-
-
-def _views(nodes: Ints, numbers: Ints, delays: Phases, span: int, node_count: int) -> list[Phases]:
-    """By node the mean, the least and the largest of its delays in the middle half of the iterations, if it has any."""
-    is_middle = (numbers >= span / 4) & (numbers <= span * 3 / 4)
-    has_middle = np.zeros(node_count, dtype=np.bool_)
-    has_middle[nodes[is_middle]] = True
-    kept = is_middle | ~has_middle[nodes]
-    nodes, delays = nodes[kept], delays[kept]
-    counts = np.bincount(nodes, minlength=node_count)
-    mean = np.bincount(nodes, weights=delays, minlength=node_count) / np.maximum(1, counts)
-    least, most = np.full(node_count, np.inf), np.full(node_count, -np.inf)
-    np.minimum.at(least, nodes, delays)
-    np.maximum.at(most, nodes, delays)
-    return [mean, np.where(counts > 0, least, 0.0), np.where(counts > 0, most, 0.0)]

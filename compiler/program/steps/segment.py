@@ -22,7 +22,7 @@ from compiler.program.segment import PlannedGroup, lowering_of
 from compiler.program.steps.action import Call, Copy, Numbers
 from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits, assemble, loops_of
 from compiler.program.steps.commands import Lists, Nodes
-from compiler.program.steps.conflicts import Conflicts, conflicts_of
+from compiler.program.steps.conflicts import Conflicts, Pairs, conflicts_of
 from compiler.program.steps.equal_groups import EqualGroups, SegmentGroup, Setting
 from compiler.program.steps.group_columns import LISTED_ALL, LISTED_MAX, GroupColumns
 from compiler.program.steps.group_steps import GroupSteps, recorder_of
@@ -41,6 +41,7 @@ from compiler.program.steps.waits import (
 from compiler.program.timing.demands import Demands, demands_of
 from compiler.program.timing.order import fastest, ready_first
 from compiler.program.timing.ticks import Ints
+from compiler.program.timing.timeline import timeline_under
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 
@@ -231,8 +232,9 @@ class _Orders:
         # those of loops, too: a loop that lets loads go less far ahead may be faster than what is ready first
         orders = []
         ready = ready_first(program, demands, commands.steps)
-        for phases in phases_of(commands, nodes, program, ready, its.stop - its.start):
-            turns = self._turns(found.columns, its, phases)
+        pairs = self._pairs(its)
+        for phases in phases_of(commands, nodes, program, ready[0], pairs, its.stop - its.start):
+            turns = self._turns(found.columns, its, pairs, phases)
             at = np.where(commands.iterations < 0, -int(turns.stages.max()), commands.iterations - turns.stages[nodes])
             orders.append(np.lexsort((np.arange(count), turns.places[nodes], at)).astype(np.int64))
         order, _ = fastest(program, demands, ready, orders)
@@ -249,9 +251,9 @@ class _Orders:
         its, inside = self.conflicts.nodes.slice(group.number), inside_of(group, self.conflicts)
         best: tuple[int, Phases, OrderedGroup, Waits] | None = None
         known = set()
-        chosen = found.group.phases
-        for phases in self._phases(group, found, inside) if chosen is None else [chosen]:
-            ordered = ordered_by(group, inside.levels, self._turns(found.columns, its, phases), its.start)
+        chosen, pairs = found.group.phases, self._pairs(its)
+        for phases in self._phases(group, found, inside, pairs) if chosen is None else [chosen]:
+            ordered = ordered_by(group, inside.levels, self._turns(found.columns, its, pairs, phases), its.start)
             key = ordered.order.tobytes() + ordered.stages.tobytes()
             if key in known:
                 continue
@@ -271,23 +273,25 @@ class _Orders:
         _, found.group.phases, ordered, waits = best
         return ordered, waits
 
-    def _turns(self, found: GroupColumns, its: slice, phases: Phases) -> Turns:
-        """The turns of a group's nodes that have these phases; `its`: their numbers."""
-        steps, pairs = self.conflicts.nodes.steps[its], self.conflicts.pairs
-        once = found.once[steps]
+    def _pairs(self, its: slice) -> Pairs:
+        """The pairs of a group's nodes, by their numbers in the group; `its`: those in the segment."""
+        pairs = self.conflicts.pairs
         inside = pairs.chosen((pairs.before >= its.start) & (pairs.after < its.stop))
-        inside = inside._replace(before=inside.before - its.start, after=inside.after - its.start)
-        return turns_of(steps, once, inside, phases)
+        return inside._replace(before=inside.before - its.start, after=inside.after - its.start)
 
-    def _phases(self, group: GroupStatements, found: _Found, inside: Inside) -> Iterator[Phases]:
-        """Phases of a group's nodes: as its steps stand, and as engines come to them that take what is ready first."""
+    def _turns(self, found: GroupColumns, its: slice, pairs: Pairs, phases: Phases) -> Turns:
+        """The turns of a group's nodes that have these phases; `its`: their numbers; `pairs`: of them."""
+        steps = self.conflicts.nodes.steps[its]
+        return turns_of(steps, found.once[steps], pairs, phases)
+
+    def _phases(self, group: GroupStatements, found: _Found, inside: Inside, pairs: Pairs) -> list[Phases]:
+        """Phases that a group's nodes may have, from engines that take what is ready first."""
         its = self.conflicts.nodes.slice(group.number)
-        yield np.zeros(its.stop - its.start)
         commands = found.columns.first
         nodes = self.conflicts.nodes.numbers(group.number, commands.steps, commands.queues)
         offsets, waits = waits_of(commands, inside.of_commands(group, commands, nodes), inside.pairs)
         samples = commands.kinds + group.first_kind
         rows, demands = self.program.commands[samples], self.demands.ordered(samples)
         program = self.program.once(rows, offsets, waits)
-        ready = ready_first(program, demands, commands.steps)
-        yield from phases_of(commands, nodes - its.start, program, ready, its.stop - its.start)
+        ready = timeline_under(program, demands, commands.steps)
+        return phases_of(commands, nodes - its.start, program, ready, pairs, its.stop - its.start)

@@ -177,6 +177,20 @@ def random_sums(seed: int) -> tuple[Network, TiledGroup] | None:
     return (network, found) if fits(found) else None
 
 
+def sliced_concat(seed: int) -> tuple[Network, TiledGroup]:
+    """A concat of two or three maps along channels that is made slice by slice; slices lie in one map each."""
+    random = np.random.default_rng([seed, 3])
+    model = Model(seed=seed)
+    slices, width, maps = 24, int(random.integers(1, 4)), int(random.integers(2, 4))
+    x = [model.input([1, slices // maps * width, 4, 4]) for _ in range(maps)]
+    model.output(model.node("Concat", x, axis=1))
+    network = Network(model, seed=seed)
+    cores = int(random.integers(1, 3))
+    changes: dict[str, Any] = {"units": cores, "spread": Spread.SINGLE if cores == 1 else Spread.BANDS}
+    tile = {"C": width, "H": int(random.integers(1, 3))}
+    return network, group(network, chip(cores=cores, nram=1 << 12), tile, channel_slices=slices, **changes)
+
+
 def lowered_group(
     seed: int, made_by: Callable[[int], tuple[Network, TiledGroup] | None] = random_group
 ) -> LoweredGroup | None:

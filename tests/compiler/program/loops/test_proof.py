@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from compiler.program.errors import ProgramError
-from compiler.program.fields import ProgramLimits
+from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits
 from compiler.program.loops.form import check_loops
+from compiler.program.loops.instances import Instances
 from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, ENTRY_START, SOURCE_ADDRESS, TARGET_ADDRESS
 from compiler.program.loops.proof import ProvedProgram, prove
+from compiler.program.loops.statement_accesses import accesses_of_statements
 from compiler.program.program import OUTPUT, Opcode, Program, Resident, Role
 from tests.compiler.program.builder import (
     CORE0,
@@ -30,7 +32,7 @@ from tests.compiler.program.builder import (
 from tests.compiler.program.loops.chains import ROW, LoopBuilder, random_chain
 from tests.compiler.program.loops.changes import KINDS, changed
 from tests.compiler.program.loops.expander import expanded, instances_of
-from tests.compiler.program.loops.groups import LONG, lowered_group, random_clusters, random_sums
+from tests.compiler.program.loops.groups import LONG, lowered_group, random_clusters, random_sums, sliced_concat
 from tests.compiler.program.plain_proof import PlainProof, judge
 from tests.compiler.program.random_programs import random_program
 from tests.compiler.program.test_mutations import LIMITS, mutate
@@ -142,6 +144,8 @@ def test_changed_programs_are_refused_exactly_when_the_expanded_ones_are(turn: i
     groups += [its.program for seed in (3, 17) if (its := lowered_group(seed, random_sums)) is not None]
     counts = check_changes(groups, range(96 * turn, 96 * (turn + 1)))
     counts += check_changes(map(random_chain, range(20)), range(120 * turn, 120 * (turn + 1)))
+    concats = [its.program for seed in (0, 4) if (its := lowered_group(seed, sliced_concat)) is not None]
+    counts += check_changes(concats, range(48 * turn, 48 * (turn + 1)))
     assert {key.split(": ")[1] for key in counts} == {"safe", "refused"}
     # each kind of change is noticed sometimes
     assert {key.split(": ")[0] for key in counts if key.endswith("refused")} == set(KINDS)
@@ -231,6 +235,19 @@ def test_what_is_judged_does_not_depend_on_how_many_iterations_there_are() -> No
     assert dict(many.commands) == {Opcode.LOAD: 10_000, Opcode.STORE: 10_000, Opcode.COMPUTE: 10_000}
     assert many.touched_bytes == 6 * ROW * 10_000
     assert many.peak_bytes[NRAM0] == 256 + 64 + ROW
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_slices_of_a_concat_are_judged_from_a_few_of_them(seed: int) -> None:
+    """A slice needs nothing of the maps that others are made of, wherever these begin."""
+    found = lowered_group(seed, sliced_concat)
+    assert found is not None
+    program = found.program
+    plain = expanded(program)
+    assert len(program.commands) < len(plain.commands)
+    assert judged(program, plain)[0] == "safe"
+    its = accesses_of_statements(Instances(program), DEFAULT_LIMITS, ())
+    assert not its.are_apart.any()
 
 
 def test_an_error_names_statement_and_tile() -> None:
