@@ -49,9 +49,9 @@ def phases_of(
     """By node of a group, which has `count`, how much later than its tile it may run, in iterations.
 
     `program`: the commands with their waits, `nodes` theirs; `ready`: its timeline where engines take what is ready;
-    `pairs`: of nodes. Three answers: the mean of their times there; the same, but what a call waits for in its tile at
-    most one iteration ahead of it, and what waits for the call at most one behind, as buffers are two; and these just
-    one iteration ahead and behind, all else with its tile.
+    `pairs`: of nodes. Four answers: the mean of their times there; the same, but what a call waits for in its tile at
+    most one iteration ahead of it, and what waits for the call at most one behind, as buffers are two; these just one
+    iteration ahead and behind; and that with all else with its tile.
     """
     calls = np.zeros(count, dtype=np.bool_)
     calls[nodes[program.commands["call"] >= 0]] = True
@@ -61,8 +61,10 @@ def phases_of(
     behind[other[calls[one] & ~calls[other]]] = True
     met = _delays(commands, nodes, program, ready, count)
     near = np.where(calls, 0.0, met)
+    just = near.copy()
     near[ahead], near[behind] = np.maximum(near[ahead], -1.0), np.minimum(near[behind], 1.0)
-    return [met, near, behind - ahead.astype(np.float64)]
+    just[ahead], just[behind] = -1.0, 1.0
+    return [met, near, just, behind - ahead.astype(np.float64)]
 
 
 def _delays(commands: Commands, nodes: Ints, program: Program, ready: Timeline, count: int) -> Phases:
