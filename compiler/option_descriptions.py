@@ -145,7 +145,8 @@ DESCRIPTIONS: Final[Mapping[str, Described]] = MappingProxyType(
         ),
         "dims": Described(
             values="an object",
-            meaning='Each dynamic dimension\'s extent, or `{"min", "max", "step"}`, planned at `max`; without any,'
+            meaning="Each dynamic dimension's extent (0: without elements, such as an empty past), or"
+            ' `{"min", "max", "step"}`, planned at `max`; without any,'
             " ranges that follow from the model ([packages.md](packages.md#default-ranges)).",
             example="dims.batch=1",
         ),

@@ -65,6 +65,8 @@ class OrderedRule(RuleSetting, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 Extent = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+# A dimension of 0 leaves tensors without elements, such as an empty past; import takes them away.
+FixedExtent = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
 Merge = Literal["pairwise", "thresholds", "forward", "forward-greedy", "bidirectional", "optimal", "none"]
 
@@ -121,7 +123,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     layout: Layout = DEFAULT_LAYOUT
     verify: Literal["values", "none"] = "values"
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
-    dims: dict[str, Extent | DimRange] = {}
+    dims: dict[str, FixedExtent | DimRange] = {}
     tables: Annotated[tuple[dict[str, Extent], ...], msgspec.Meta(max_length=64)] = ()
     time_limit_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     memory_limit_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
@@ -271,13 +273,15 @@ def _invalid(values: Mapping[str, object], error: str) -> RequestError:
         value = value[key] if isinstance(value, dict) and key in value else value
     described, words = DESCRIPTIONS[name], _in_words(message)
     nearest = did_you_mean(value, described.values.split(", ")) if isinstance(value, str) else ""
-    shown = printable(json.dumps(value, default=str))
+    shown, empty = printable(json.dumps(value, default=str)), ""
+    if name == "dims" and path.endswith(".min") and value == 0:
+        empty = f"Begin the range at 1, and compile apart with --set {printable(path.removesuffix('.min'))}=0"
     return RequestError(
         f"option {printable(path)} cannot be {shown}" + ("" if _allowed(name) else f": {words}"),
         code="invalid_option",
         actual=shown,
         limit=_allowed(name) or words.removeprefix("expected ").partition(", got ")[0],
-        hint=nearest or f"Give {described.values}, such as --set {described.example}",
+        hint=nearest or empty or f"Give {described.values}, such as --set {described.example}",
     )
 
 

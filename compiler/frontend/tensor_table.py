@@ -30,6 +30,7 @@ from compiler.ir.constant import Derived, Splat, Stored
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, bounds_of, is_dropped
 from compiler.ops.base import Array, Call, default_axes
+from compiler.options import DimRange
 from compiler.units import DTYPE_NAMES
 
 
@@ -260,6 +261,9 @@ def dimension_name(dim: onnx.TensorShapeProto.Dimension, tensor: str, axis: int)
 def _hint_of_dims(name: str, known: list[str]) -> str:
     if not known:
         return "Leave out option dims: every extent of this model is fixed"
+    dim, _, field = name.rpartition(".")
+    if dim in known and field in DimRange.__struct_fields__:
+        return f'Give a range as one object, such as --set \'dims.{dim}={{"min": 1, "max": 64}}\''
     return did_you_mean(name, known) or f"Name one of the model's dimensions, such as --set dims.{known[0]}=1"
 
 

@@ -265,7 +265,9 @@ def test_dimensions_are_set_by_a_number_or_a_range(tmp_path: Path) -> None:
     [
         (["dims.height=4"], 3, "dynamic_dim", ["batch", "width", "--set dims.batch=1 --set dims.width=64"]),
         (['dims={"batch":1,"height":4,"width":4,"depth":4}'], 2, "unknown_dim", ["depth", "batch, height"]),
-        (["dims.batch=0"], 2, "invalid_option", ["dims", "0"]),
+        (["dims.batch=-1"], 2, "invalid_option", ["dims", "-1"]),
+        (['dims.batch={"min":0,"max":4}'], 2, "invalid_option", ["dims.batch.min", "apart with --set dims.batch=0"]),
+        (["dims.batch.min=1", "dims.batch.max=4"], 2, "unknown_dim", ["one object", "dims.batch={"]),
         (['dims.batch={"min":5,"max":4}'], 2, "invalid_option", ["dims.batch", "5 to 4"]),
         (["dims.batch=four"], 2, "invalid_option", ["dims", "four"]),
     ],

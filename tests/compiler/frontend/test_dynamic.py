@@ -194,3 +194,15 @@ def test_a_dimension_may_be_given_as_a_range_and_counts_by_its_maximum() -> None
     y = model.output(model.relu(model.input(["batch", 4])))
     options = Options(dims={"batch": DimRange(min=2, max=9, step=1)})
     assert model.graph(options.maxima).tensors[y].shape == (9, 4)
+
+
+def test_an_empty_past_leaves_what_comes_after_it() -> None:
+    """IMPORT-10: a dimension fixed at 0; the input has no elements, and nothing reads it."""
+    model = Model()
+    past, new = model.input([1, 2, "past", 4], "past"), model.input([1, 2, "new", 4], "new")
+    keys = model.node("Concat", [past, new], axis=2)
+    scores = model.node("MatMul", [new, model.node("Transpose", [keys], perm=[0, 1, 3, 2])])
+    model.output(model.node("MatMul", [model.node("Softmax", [scores], axis=-1), keys]))
+    empty, full = (model.graph({"past": past, "new": 5}) for past in (0, 3))
+    assert (empty.inputs, full.inputs) == (("new",), ("past", "new"))
+    assert empty.tensors[empty.ops[-1].inputs[1]].shape[-2:] == (5, 4)
