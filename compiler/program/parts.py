@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from compiler.ops.op_facts import OpFacts
 from compiler.program.emitter import Box, Held, is_empty, overlap
 from compiler.program.iteration import At
@@ -59,19 +57,20 @@ class ChannelParts:
                 runs.append(last)
             last.places[other] = len(last.held)
             last.held.append(target)
-        # of many units most make channels that a receiver does not need
-        channels = np.array([channels_of(op, run.wanted) for run in runs]).reshape(-1, 2)
-        element = self._located.element(op.output)
+        if not runs:
+            return
+        channels = [channels_of(op, run.wanted) for run in runs]
+        element, tiles = self._located.element(op.output), dict(workers)
         for unit, _ in self._located.rounds[at[0]]:
-            held = self._held.tile(op.output, unit, index)
+            held = tiles[unit]
             mine = self.of_unit(op, unit, held.box) if held is not None else None
             if held is None or mine is None or is_empty(mine):
                 continue
             low, high = channels_of(op, mine)
             found = list[tuple[Sequence[Held], Box]]()
-            for number in np.flatnonzero((channels[:, 0] < high) & (channels[:, 1] > low)).tolist():
-                run = runs[number]
-                part = overlap(mine, run.wanted)
+            for run, (first, end) in zip(runs, channels, strict=True):
+                # of many units most make channels that a receiver does not need
+                part = overlap(mine, run.wanted) if first < high and end > low else None
                 if part is not None:
                     found += [(others, part) for others in run.without(unit)]
             send_to_runs(self._located.emitter, held, found, self._located.queue(engine, unit), element)

@@ -219,6 +219,8 @@ def to_cores(
 
 def are_connected(machine: Machine, owners: Owners, box: Box, receivers: Collection[int]) -> bool:
     """True if there is a way from every core that holds a part of a box to every one that needs it."""
+    if machine.has("link"):
+        return True
     senders = [owner for owner, held in owners if overlap(held.box, box) is not None]
     return all(
         owner == receiver or between_cores(machine, owner, receiver) is not None
@@ -234,18 +236,19 @@ def from_peers(emitter: Emitter, owners: Owners, box: Box, targets: Mapping[int,
     """
     machine = emitter.machine
     receivers: dict[int, Held] = {}
+    parts = [(owner, held, part) for owner, held in owners if (part := overlap(held.box, box)) is not None]
+    # of several parts of a core that are all of it the first one
+    wholes = {owner: held for owner, held, part in reversed(parts) if part == box}
     for mine, target in targets.items():
-        own = next((held for owner, held in owners if owner == mine and overlap(held.box, box) == box), None)
+        own = wholes.get(mine)
         if own is None:
             receivers[mine] = target
         else:
             emitter.copy(Opcode.MOVE, machine.queue_of["core", mine], own, target, box, element_bytes)
-    for owner, held in owners if receivers else ():
-        part = overlap(held.box, box)
-        if part is None:
-            continue
+    in_order = sorted(receivers)
+    for owner, held, part in parts if receivers else ():
         ways: dict[int, list[int]] = {}
-        for core in sorted(receivers):
+        for core in in_order:
             queue = between_cores(machine, owner, core)
             if queue is not None:
                 ways.setdefault(queue, []).append(core)

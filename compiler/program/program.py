@@ -283,6 +283,22 @@ class Program:
         found: NDArray[np.int64] = of_step[self.commands["step"]]
         return found
 
+    def alone(self, which: NDArray[np.int64]) -> Program:
+        """Some of the commands, by ascending numbers, without their waits for others."""
+        numbers = np.full(len(self.commands), -1, dtype=np.int64)
+        numbers[which] = np.arange(len(which))
+        owners = numbers[np.repeat(np.arange(len(self.commands)), np.diff(self.wait_offsets))]
+        waits = numbers[self.waits]
+        kept = (owners >= 0) & (waits >= 0)
+        offsets = np.append(0, np.cumsum(np.bincount(owners[kept], minlength=len(which))))
+        return replace(
+            self,
+            commands=self.commands[which],
+            wait_offsets=offsets.astype(self.wait_offsets.dtype),
+            waits=waits[kept].astype(self.waits.dtype),
+            loops=self.loops.alone(which, self.loops.distances[kept]),
+        )
+
     def once(self, commands: Rows, wait_offsets: Rows, waits: Rows) -> Program:
         """The same program with these commands in place of its own, each done once."""
         return replace(

@@ -109,3 +109,28 @@ class Loops:
             rings=np.zeros(0, dtype=RING),
             distances=np.zeros(waits, dtype=np.int64),
         )
+
+    def alone(self, which: NDArray[np.int64], distances: NDArray[Any]) -> Loops:
+        """How some of the commands loop, by ascending numbers; `distances`: of their waits."""
+        run_offsets, runs = _chosen(self.run_offsets, self.runs, which)
+        term_offsets, terms = _chosen(self.term_offsets, self.terms, which)
+        ring_offsets, rings = _chosen(self.ring_offsets, self.rings, which)
+        return Loops(
+            spaces=self.spaces,
+            statements=self.statements[which],
+            run_offsets=run_offsets,
+            runs=runs,
+            term_offsets=term_offsets,
+            terms=terms,
+            ring_offsets=ring_offsets,
+            rings=rings,
+            distances=distances,
+        )
+
+
+def _chosen(offsets: NDArray[Any], rows: NDArray[Any], which: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The lists of rows of some commands."""
+    sizes = np.diff(offsets)[which]
+    found = np.append(0, np.cumsum(sizes))
+    places = np.arange(found[-1]) + np.repeat(offsets[which] - found[:-1], sizes)
+    return found.astype(offsets.dtype), rows[places]

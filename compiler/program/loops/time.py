@@ -22,7 +22,7 @@ from compiler.program.timing.demands import Demands, demands_of
 from compiler.program.timing.engine_state import COMMANDS, FILLED, NOW, Loads, engines_of
 from compiler.program.timing.events import ROW, run_events
 from compiler.program.timing.levels import Moved, moved_by
-from compiler.program.timing.ticks import TICKS_PER_CYCLE, Flags, Ints, check_lengths
+from compiler.program.timing.ticks import TICKS_PER_CYCLE, Ints, check_lengths
 
 # Commands that an observer is shown at a time, at least; a command is 40 bytes.
 WINDOW: Final = 1 << 16
@@ -96,13 +96,11 @@ class ProgramTime:
         return dict(zip(self.program.group_names, lengths.tolist(), strict=True))
 
     def parts(self) -> Iterator[tuple[str, ProgramTime]]:
-        """Each group of the plan by itself, on an otherwise idle chip: what its price estimates.
-
-        One after another: each has arrays over all statements, which together go with groups times statements.
-        """
+        """Each group of the plan by itself, on an otherwise idle chip: what its price estimates."""
         groups = self.program.group_numbers
         for number, name in enumerate(self.program.group_names):
-            yield name, time_under(self.program, self.demands, chosen=groups == number)
+            mine = np.flatnonzero(groups == number)
+            yield name, time_under(self.program.alone(mine), self.demands.ordered(mine))
 
     def moved(self) -> Moved:
         """Bytes by memory and direction, and bytes times links crossed."""
@@ -123,7 +121,6 @@ def time_under(
     *,
     streams: Ints | None = None,
     urgency: Ints | None = None,
-    chosen: Flags | None = None,
     observer: Observer | None = None,
     jumps: bool = True,
 ) -> ProgramTime:
@@ -131,9 +128,8 @@ def time_under(
 
     With `streams` (per statement, the number of one of as many streams for each queue) queues do not keep the order of
     the program: each of their streams does, and what is ready goes first; by `urgency` if given, the smallest first.
-    `chosen`: of these statements alone, without their waits for others.
     """
-    run = _Run(program, demands, streams, urgency, chosen, jumps=jumps and observer is None)
+    run = _Run(program, demands, streams, urgency, jumps=jumps and observer is None)
     for commands in run.windows(0 if observer is None else WINDOW):
         if observer is not None:
             observer(commands)
@@ -154,19 +150,16 @@ class _Run:
         demands: Demands,
         streams: Ints | None = None,
         urgency: Ints | None = None,
-        chosen: Flags | None = None,
         *,
         jumps: bool,
     ) -> None:
         count, queues = len(program.commands), len(program.queues)
         instances = instances_of(program.loops)
-        if chosen is not None:
-            instances = np.where(chosen, instances, 0)
         check_lengths(demands.startups, demands.durations, demands.moved, instances)
         per = 1 if streams is None else int(streams.max(initial=0)) + 1
         stream_of = program.commands["queue"].astype(np.int64) * per
         self._program, self._demands, self._instances = program, demands, instances
-        self._walk = walk_of(program, stream_of if streams is None else stream_of + streams, queues * per, chosen)
+        self._walk = walk_of(program, stream_of if streams is None else stream_of + streams, queues * per)
         self._loads = Loads(
             startups=demands.startups,
             durations=demands.durations,

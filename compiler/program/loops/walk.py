@@ -38,7 +38,7 @@ class Walk(NamedTuple):
     are the statements of stream t by first position. For each w in `wait_offsets[s]` to `wait_offsets[s + 1]` statement
     s waits until stream `wait_streams[w]` has gone past position `wait_targets[w]`; if `wait_moves[w]`, that is counted
     from its own position. Nest n has the positions `nest_offsets[2 n]` to `nest_offsets[2 n + 1]` and the statements
-    `nest_statements[n]` to `nest_statements[n + 1]`. `chosen`: the statements that are walked.
+    `nest_statements[n]` to `nest_statements[n + 1]`.
     """
 
     statements: int
@@ -47,7 +47,6 @@ class Walk(NamedTuple):
     firsts: Ints
     lasts: Ints
     origins: Ints
-    chosen: Flags
     run_offsets: Ints
     run_firsts: Ints
     run_steps: Ints
@@ -89,10 +88,10 @@ def instances_of(loops: Loops) -> Ints:
     return found
 
 
-def walk_of(program: Program, streams: Ints, stream_count: int, chosen: Flags | None = None) -> Walk:
-    """The walk of a program whose statements are in these streams; `chosen`: of these statements alone.
+def walk_of(program: Program, streams: Ints, stream_count: int) -> Walk:
+    """The walk of a program whose statements are in these streams.
 
-    Waits for statements that are not chosen are left out. Raises LimitError for more positions than are counted.
+    Raises LimitError for more positions than are counted.
     """
     loops = program.loops
     count = len(loops.statements)
@@ -120,11 +119,9 @@ def walk_of(program: Program, streams: Ints, stream_count: int, chosen: Flags | 
     numbers = np.arange(count, dtype=np.int64)
     origins, firsts, lasts = ((its + shifts[nests]) * count + numbers for its in (origins, firsts, lasts))
     behind = np.append(0, np.cumsum(spans))
-    is_chosen = np.ones(count, dtype=np.bool_) if chosen is None else chosen
     listed = np.lexsort((firsts, streams))
-    listed = listed[is_chosen[listed]]
-    loop_counts = np.bincount(streams[is_chosen & (lasts > firsts)], minlength=stream_count)
-    wait_offsets, wait_streams, targets, moves = _waits(program, nests, streams, firsts, lasts, lengths, is_chosen)
+    loop_counts = np.bincount(streams[lasts > firsts], minlength=stream_count)
+    wait_streams, targets, moves = _waits(program, nests, streams, firsts, lasts, lengths)
     return Walk(
         statements=count,
         nests=nests,
@@ -132,7 +129,6 @@ def walk_of(program: Program, streams: Ints, stream_count: int, chosen: Flags | 
         firsts=firsts,
         lasts=lasts,
         origins=origins,
-        chosen=is_chosen,
         run_offsets=run_offsets,
         run_firsts=run_firsts,
         run_steps=steps,
@@ -142,7 +138,7 @@ def walk_of(program: Program, streams: Ints, stream_count: int, chosen: Flags | 
         listed_offsets=_offsets(np.bincount(streams[listed], minlength=stream_count)),
         listed=listed,
         heap_offsets=_offsets(loop_counts),
-        wait_offsets=wait_offsets,
+        wait_offsets=program.wait_offsets.astype(np.int64),
         wait_streams=wait_streams,
         wait_targets=targets,
         wait_moves=moves,
@@ -188,21 +184,18 @@ def _nests(nests: Ints, firsts: Ints, lasts: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _waits(
-    program: Program, nests: Ints, streams: Ints, firsts: Ints, lasts: Ints, lengths: Ints, chosen: Flags
-) -> tuple[Ints, Ints, Ints, Flags]:
-    """By statement where its waits begin; by wait its stream, its target, and whether that is from its own position."""
-    loops = program.loops
-    count = len(nests)
+    program: Program, nests: Ints, streams: Ints, firsts: Ints, lasts: Ints, lengths: Ints
+) -> tuple[Ints, Ints, Flags]:
+    """By wait its stream, its target, and whether that is from its own position."""
+    loops, count = program.loops, len(nests)
     owners, waits = _owners(program.wait_offsets), program.waits.astype(np.int64)
-    kept = chosen[owners] & chosen[waits]
-    owners, waits = owners[kept], waits[kept]
     # from so far back on all that a nest has lies ahead
-    distances = np.minimum(loops.distances[kept], lengths[nests[waits]]) * count
+    distances = np.minimum(loops.distances, lengths[nests[waits]]) * count
     has_counters = loops.spaces["counters"][loops.statements["space"]][waits] > 0
     inside = nests[owners] == nests[waits]
     moves = inside & has_counters
     targets = np.where(moves, waits - owners - distances, np.where(inside, firsts[waits], lasts[waits] - distances))
-    return _offsets(np.bincount(owners, minlength=count)), streams[waits], targets, moves
+    return streams[waits], targets, moves
 
 
 # --- machine code -----------------------------------------------------------------------------------------------------
@@ -351,14 +344,13 @@ def alike_in_nest(
     """
     found, by, asked = walk.nest_offsets[2 * nest + 1] - shift, suspect, 1
     its = walk.nests[suspect]
-    if its == nest and walk.chosen[suspect]:
+    if its == nest:
         found = min(found, alike_until(walk, suspect, position, shift, here, there))
     for statement in range(walk.nest_statements[nest], walk.nest_statements[nest + 1]):
         if found < least:
             break
-        if walk.chosen[statement]:
-            until = alike_until(walk, statement, position, shift, here, there)
-            asked += 1
-            if until < found:
-                found, by = until, statement
+        until = alike_until(walk, statement, position, shift, here, there)
+        asked += 1
+        if until < found:
+            found, by = until, statement
     return found, by, asked

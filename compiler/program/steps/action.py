@@ -154,6 +154,9 @@ class Steps(Protocol):
     def doing(self, iteration: int) -> Sequence[int]:
         """The steps that may do something in an iteration, in order."""
 
+    def works(self, step: int) -> bool:
+        """False for a step that never does anything."""
+
     def spaces(self, step: int) -> Mapping[int, Space]:
         """By unit the counters of its tiles; `base`: the step's first iteration in the first of them."""
 

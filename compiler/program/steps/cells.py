@@ -58,18 +58,24 @@ class Cells:
         """What a step does in an iteration on the engines of some units."""
         found = self._known.get((step, iteration))
         if found is None:
-            keys: dict[int, list[Any]] = defaultdict(list)
-            numbers: dict[int, list[Numbers]] = defaultdict(list)
-            unit_of = self.steps.unit_of
-            for place, (key, its) in enumerate(self.steps.at(step, iteration)):
-                mine = unit_of(key.queue)
-                keys[mine].append((place, key))
-                numbers[mine].append(its)
-            found = self._known[step, iteration] = {
-                number: Cell(tuple(its_keys), tuple(chain.from_iterable(numbers[number])))
-                for number, its_keys in keys.items()
-            }
-        return [found.get(unit, _NOTHING) for unit in units]
+            found = self._known[step, iteration] = self._new_cells(step, iteration)
+        return [found.get(unit, _NOTHING) for unit in units] if found else [_NOTHING] * len(units)
+
+    def _new_cells(self, step: int, iteration: int) -> dict[int, Cell]:
+        actions = self.steps.at(step, iteration)
+        if not actions:
+            return {}
+        keys: dict[int, list[Any]] = defaultdict(list)
+        numbers: dict[int, list[Numbers]] = defaultdict(list)
+        unit_of = self.steps.unit_of
+        for place, (key, its) in enumerate(actions):
+            mine = unit_of(key.queue)
+            keys[mine].append((place, key))
+            numbers[mine].append(its)
+        return {
+            number: Cell(tuple(its_keys), tuple(chain.from_iterable(numbers[number])))
+            for number, its_keys in keys.items()
+        }
 
     def products(self, step: int, unit: int) -> list[Product]:
         """All products of runs of a step on a unit, those included in which nothing is done."""

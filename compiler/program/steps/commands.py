@@ -174,22 +174,17 @@ def _commands(kinds: Kinds, asked: Iterable[tuple[tuple[int, int], Sequence[Acti
     )
 
 
-def all_commands(steps: Steps, kinds: Kinds, commands_max: int, iterations_max: int) -> Commands | None:
-    """The commands of all iterations; None of a group that has more commands than this, and more iterations.
-
-    A group that has four times as many, going by its first iterations, is not asked for the rest.
-    """
+def all_commands(steps: Steps, kinds: Kinds, commands_max: float) -> Commands | None:
+    """The commands of all iterations; None of a group that has so many commands, or more."""
     asked: list[tuple[tuple[int, int], Sequence[Action]]] = []
     count = 0
     for iteration in range(-1, steps.iterations):
-        if steps.iterations > iterations_max and 2 * iteration >= iterations_max:
-            is_past = iteration >= iterations_max and count > commands_max
-            if is_past or count * steps.iterations > 4 * commands_max * iteration:
-                return None
         for step in steps.doing(iteration):
             found = steps.at(step, iteration)
             asked.append(((iteration, step), found))
             count += len(found)
+        if count >= commands_max:
+            return None
     return _commands(kinds, asked)
 
 

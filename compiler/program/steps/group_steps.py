@@ -176,6 +176,10 @@ class GroupSteps:
         """The steps that may do something in an iteration."""
         return self._doing.get(iteration if iteration < 0 else iteration % self._width, ())
 
+    def works(self, step: int) -> bool:
+        """False for a step that never does anything."""
+        return self._placed[step].step.emit is not None
+
     def spaces(self, step: int) -> Mapping[int, Space]:
         """By unit the counters of its tiles."""
         found = self._spaces.get(step)

@@ -73,6 +73,8 @@ class StatementCommands:
 
         They end with the first one after which there have been at least so many iterations, and more commands.
         """
+        if iterations <= iterations_min:
+            return self.at(np.arange(-1, iterations), kinds)
         span, count = iterations_min, 0
         while span < iterations and count <= commands_max:
             span = min(2 * span, iterations)

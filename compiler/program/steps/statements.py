@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from math import prod
+from operator import mul
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.program.steps.action import Call, Copy, Numbers, Space
+from compiler.program.steps.action import Call, Copy, Numbers, Space, Steps
 from compiler.program.steps.axis_runs import PERIODS, Run
 from compiler.program.steps.cells import Cell, Cells, Product
 
@@ -100,7 +101,7 @@ def statements_of(cells: Cells) -> Iterator[Statement]:
                     rule=rule,
                 )
             continue
-        for _, parts in _parts(cells, step):
+        for _, parts in _parts(cells, step) if steps.works(step) else ():
             for part in _merged(parts):
                 at = 0
                 ranks = ranks_in([key.queue for _, key in part.cell.keys])
@@ -117,6 +118,18 @@ def statements_of(cells: Cells) -> Iterator[Statement]:
                         base=part.cell.numbers[its],
                         rule=_cut_rule(part.rule, its),
                     )
+
+
+def share_of_looks(steps: Steps) -> float:
+    """The share of all tiles of units at which they are looked at for their statements, if in all runs a rule holds."""
+    looks = tiles = 0
+    for axes in {tuple(map(tuple, steps.runs(unit))) for unit in steps.spaces(0)}:
+        for runs in product(*axes):
+            sizes = [run.tiles for run in runs if run.tiles > 1]
+            beside = 1 + _LOOKS if len(sizes) > 1 else 0
+            looks += min(prod(sizes), 1 + sum(min(size - 1, PERIODS[-1] + 1) for size in sizes) + beside)
+            tiles += prod(sizes)
+    return looks / tiles
 
 
 def ranks_in(queues: Sequence[int]) -> list[int]:
@@ -148,6 +161,12 @@ class _Arrays(NamedTuple):
     ups: _Row
     turns: _Row
     other: _Row
+
+    @classmethod
+    def of(cls, base: _Row, counters: int) -> _Arrays:
+        """The rule of numbers that stay the same."""
+        shape = counters, len(base)
+        return cls(base, np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(len(base), np.int64))
 
     def at(self, places: _Row) -> _Row:
         """The numbers of tiles by the places of their counters in their runs: shape (tiles, numbers)."""
@@ -221,16 +240,16 @@ def _rule_of(at: CellAt, found: Product) -> _Arrays | _Cut:
     # by how many iterations neighbouring tiles of a run lie apart
     strides = [run.step * stride for run, stride in zip(runs, space.strides, strict=True)]
     base = at(origin)
+    if not base.numbers:
+        return _rule_of_nothing(at, found, strides, base)
     numbers = np.array(base.numbers, dtype=np.int64)
-    shape = len(runs), len(numbers)
-    rule = _Arrays(numbers, np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape[1], np.int64))
+    rule = _Arrays.of(numbers, len(runs))
     # the longest first: they tell where other buffers lie
     for counter in sorted(range(len(runs)), key=lambda counter: -runs[counter].tiles):
         run = runs[counter]
         if run.tiles == 1:
             continue
-        # a whole period, so that what comes in turns is seen
-        places = [*range(1, min(run.tiles, PERIODS[-1] + 1)), run.tiles - 1]
+        places = _places(run)
         its = [at(origin + place * strides[counter]) for place in places]
         if any(one.keys != base.keys for one in its):
             return _Cut(counter, [base.keys, *(one.keys for one in its[:-1])])
@@ -255,6 +274,25 @@ def _rule_of(at: CellAt, found: Product) -> _Arrays | _Cut:
         if not is_right or not np.array_equal(rule.at(lines), np.array([one.numbers for one in its], dtype=np.int64)):
             return _Cut(max(range(len(runs)), key=lambda counter: runs[counter].tiles), [])
     return rule
+
+
+def _rule_of_nothing(at: CellAt, found: Product, strides: Sequence[int], base: Cell) -> _Arrays | _Cut:
+    """The same of a product at whose first tile nothing is done: if nothing is done at others, too, it says nothing."""
+    runs, origin = found.runs, found.space.iteration([run.first for run in found.runs])
+    for counter in sorted(range(len(runs)), key=lambda counter: -runs[counter].tiles):
+        places = _places(runs[counter])
+        its = [at(origin + place * strides[counter]) for place in places]
+        if any(one.keys != base.keys for one in its):
+            return _Cut(counter, [base.keys, *(one.keys for one in its[:-1])])
+    for look in _looks(found):
+        if at(origin + sum(map(mul, look, strides))).keys != base.keys:
+            return _Cut(max(range(len(runs)), key=lambda counter: runs[counter].tiles), [])
+    return _Arrays.of(np.zeros(0, np.int64), len(runs))
+
+
+def _places(run: Run) -> Sequence[int]:
+    """The places of a run at which its rule is sought: a whole period, to see what takes turns, and the end."""
+    return [*range(1, min(run.tiles, PERIODS[-1] + 1)), run.tiles - 1] if run.tiles > 1 else []
 
 
 def _looks(found: Product) -> list[tuple[int, ...]]:

@@ -8,7 +8,7 @@ a port is fair by bytes; where no port has a rate it is its cycles. All are whol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -304,8 +304,10 @@ class _Routes:
             (level, work.use.weight_port_cycles, True),
         ):
             memory = _memory(where, self._profile)
+            if memory is None or memory.bytes_per_cycle is None:
+                continue
             number = self._resources.port(Place(level=where, number=core, capacity_bytes=0), is_read=is_read)
-            if number is None or memory is None or memory.bytes_per_cycle is None or not cycles:
+            if number is None or not cycles:
                 continue
             # a shared port is kept by reads and writes together: both counts say so
             weight = cycles * memory.bytes_per_cycle / duration
@@ -371,13 +373,11 @@ def _owner(place: Place) -> tuple[str, int]:
 
 
 def _memory(level: Level, profile: Profile) -> Memory | None:
-    found: Mapping[Level, Memory | None] = {
-        Level.SRAM: profile.sram,
-        Level.SRAM_WEIGHTS: profile.sram,
-        Level.NRAM: profile.nram,
-        Level.NRAM_WEIGHTS: profile.nram,
-        Level.WRAM: profile.wram,
-    }
-    if level not in found:
-        raise InternalError("a place of no memory of the chip", stage="simulate", actual=level.value)
-    return found[level]
+    # asked for every end of every kind of command
+    if level is Level.SRAM or level is Level.SRAM_WEIGHTS:
+        return profile.sram
+    if level is Level.NRAM or level is Level.NRAM_WEIGHTS:
+        return profile.nram
+    if level is Level.WRAM:
+        return profile.wram
+    raise InternalError("a place of no memory of the chip", stage="simulate", actual=level.value)

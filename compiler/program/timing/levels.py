@@ -48,9 +48,9 @@ def moved_by(program: Program, demands: Demands, times: Ints | None = None) -> M
     links = _links_of_kinds(demands)
     firsts, counts, sums = kinds_of(demands, times)
     for kind, (first, count, size) in enumerate(zip(firsts, counts, sums, strict=True)):
-        row, work = program.commands[first], demands.works[kind]
         if not count:
             continue
+        row, work = program.commands[first], demands.works[kind]
         if work is not None:
             moved = _by_call(work, count, has_wram=has_wram)
         elif row["opcode"] in (Opcode.GATHER, Opcode.BARRIER):
@@ -72,8 +72,8 @@ def kinds_of(demands: Demands, times: Ints | None = None) -> tuple[list[int], li
     times: how often each command runs, by default once.
     """
     each = np.ones(len(demands.kinds), dtype=np.int64) if times is None else times
-    _, firsts = np.unique(demands.kinds, return_index=True)
-    counts, sums = np.zeros((2, len(firsts)), dtype=np.int64)
+    firsts, counts, sums = np.zeros((3, len(demands.works)), dtype=np.int64)
+    firsts[demands.kinds[::-1]] = np.arange(len(demands.kinds))[::-1]
     np.add.at(counts, demands.kinds, each)
     np.add.at(sums, demands.kinds, demands.moved * each)
     return firsts.tolist(), counts.tolist(), sums.tolist()

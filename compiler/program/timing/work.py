@@ -39,6 +39,10 @@ class CallWork:
     dtype: str
 
 
+# Of an entry the lengths of its box, how much of the summed axis it has, and whether it begins and ends sums.
+_Row = tuple[tuple[int, ...], int, bool, bool]
+
+
 class CallWorks:
     """The work of the calls of one program under one profile; calls of equal boxes are worked out once."""
 
@@ -46,16 +50,16 @@ class CallWorks:
         self._program = program
         self._profile = profile
         self._tables: dict[int, _TableWork] = {}
+        self._rows: dict[int, list[_Row]] = {}
         self._known: dict[tuple[object, ...], CallWork] = {}
 
     def of(self, table: int, entry: int) -> CallWork:
         """The work of one entry of a parameter table."""
-        rows = self._program.tables[table]
-        row = rows.entries[entry]
-        lengths = tuple(row["lengths"][: len(rows.shape)].tolist())
-        depth = int(row["sum_stop"]) - int(row["sum_start"])
-        is_first, is_last = bool(row["begins"]), bool(row["ends"])
-        key = (table, lengths, depth, is_first, is_last)
+        rows = self._rows.get(table)
+        if rows is None:
+            rows = self._rows[table] = _rows_of(self._program.tables[table])
+        lengths, depth, is_first, is_last = row = rows[entry]
+        key = table, row
         found = self._known.get(key)
         if found is None:
             found = self._table(table).of(lengths, depth, is_first=is_first, is_last=is_last)
@@ -69,6 +73,15 @@ class CallWorks:
             unit = self._program.units[table.unit]
             found = self._tables[number] = _TableWork.build(unit, table, self._profile)
         return found
+
+
+def _rows_of(table: ParameterTable) -> list[_Row]:
+    """The entries of a table; all at once, since to read rows one by one takes many times as long."""
+    entries = table.entries
+    lengths = map(tuple, entries["lengths"][:, : len(table.shape)].tolist())
+    depths = (entries["sum_stop"] - entries["sum_start"]).tolist()
+    is_first, is_last = (entries[name].astype(bool).tolist() for name in ("begins", "ends"))
+    return list(zip(lengths, depths, is_first, is_last, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

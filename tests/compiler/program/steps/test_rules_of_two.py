@@ -25,6 +25,10 @@ class Copies:
     def doing(self, iteration: int) -> Sequence[int]:
         return [0] if iteration >= 0 else []
 
+    def works(self, step: int) -> bool:
+        del step
+        return True
+
     def spaces(self, step: int) -> Mapping[int, Space]:
         del step
         return {0: Space((ROWS, COLUMNS), (COLUMNS, 1), 0)}

@@ -13,6 +13,7 @@ from compiler.program.steps.axis_runs import Columns, Run, runs_of
 from compiler.program.steps.cells import Cells
 from compiler.program.steps.commands import Commands, Kinds, Nodes, all_commands
 from compiler.program.steps.conflicts import conflicts_of, walked
+from compiler.program.steps.group_columns import columns_of
 from compiler.program.steps.statement_commands import StatementCommands
 from compiler.program.steps.statements import numbers_at, statements_of
 
@@ -35,6 +36,10 @@ class Pipeline:
 
     def doing(self, iteration: int) -> Sequence[int]:
         return range(len(self.once)) if iteration >= 0 else []
+
+    def works(self, step: int) -> bool:
+        del step
+        return True
 
     def spaces(self, step: int) -> Mapping[int, Space]:
         del step
@@ -109,7 +114,7 @@ def test_statements_say_what_steps_say_at_every_tile(pipeline: Pipeline) -> None
 @pytest.mark.parametrize("pipeline", [Pipeline(5, 6), Pipeline(4, 7, gap=32), Pipeline(3, 5, halves=4)])
 def test_commands_of_statements_are_those_that_steps_say(pipeline: Pipeline) -> None:
     statements, kinds = StatementCommands(pipeline, list(statements_of(Cells(pipeline)))), Kinds()
-    every = all_commands(pipeline, kinds, 0, pipeline.iterations)
+    every = all_commands(pipeline, kinds, 1 << 20)
     assert every is not None
     assert _columns_of(every) == _columns_of(statements.at(np.arange(-1, pipeline.iterations), kinds))
     for count in (0, 5, len(every) - 1, len(every)):
@@ -117,6 +122,26 @@ def test_commands_of_statements_are_those_that_steps_say(pipeline: Pipeline) -> 
         # the first iteration after which there are two, and more commands than so many
         more = every.iterations[min(count, len(every) - 1)]
         assert first == [its for its in _columns_of(every) if its[0] <= max(1, more)]
+
+
+class Counted(Pipeline):
+    """Says how often it is asked."""
+
+    asked = 0
+
+    def at(self, step: int, iteration: int) -> Sequence[Action]:
+        self.asked += 1
+        return super().at(step, iteration)
+
+
+def test_a_group_whose_statements_show_at_few_tiles_is_listed_without_asking_for_all() -> None:
+    pipeline = Counted(20, 20)
+    found, count = columns_of(pipeline, 4096), pipeline.asked
+    every = all_commands(pipeline, Kinds(), 1 << 20)
+    assert every is not None
+    assert found.is_listed
+    assert _columns_of(found.first) == _columns_of(every)
+    assert count < pipeline.iterations / 4
 
 
 def _columns_of(commands: Commands) -> list[tuple[int, int, int, int, int, list[int]]]:

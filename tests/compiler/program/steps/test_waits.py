@@ -35,6 +35,10 @@ class TwoUnits:
     def doing(self, iteration: int) -> Sequence[int]:
         return [0] if iteration >= 0 else []
 
+    def works(self, step: int) -> bool:
+        del step
+        return True
+
     def spaces(self, step: int) -> Mapping[int, Space]:
         del step
         return dict.fromkeys((OFTEN, SELDOM), Space((TILES,), (1,), 0))
