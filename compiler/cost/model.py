@@ -28,6 +28,8 @@ BoundBy = Literal["dram", "compute", "on-chip"]
 
 # Cycles that several roundings made are no more than a whole number of them.
 _ROUNDING: Final = 1e-12
+# What a price may fall below a bound because numbers are added up in another order.
+_LEAST_ROUNDING: Final = 1e-9
 
 
 class StepTraffic(NamedTuple):
@@ -74,48 +76,67 @@ class StepTraffic(NamedTuple):
     vector_ops: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """What a group moves and computes under a tiling; bytes, cycles and counts for the whole batch.
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """What DRAM gives and takes for a group under a tiling; bytes and counts for the whole batch.
 
-    turns: how often cores go through the ops, each time in `parts` of what a product sums. unhidden_cycles: what they
-    wait for weights that give way to more of them in one buffer. last_store_bytes: what leaves after the last turn.
-    sram_ends, nram_ends: bytes through these of what comes from and goes to DRAM, and of inputs handed on.
-    passed_on_bytes: input bytes that units hand on to each other. copied_bytes: what the DRAM's engines put aside in
-    the SRAMs for later tiles. loading_share: what of the DRAM's rate inputs get while the cores' own engines load
-    weights; None where one engine loads one after the other. units, cores: in use. hidden_transfers: loads and stores
-    of tiles that a unit makes beside its work, weights apart. exposed_transfers: loads (and as many stores) whose
-    start-up nothing hides. table_bytes: address tables that are loaded, which take time and energy and are no DRAM
-    bytes (SPEC 5.1). loads_in_turn: how many times as long the DRAM's engines take because units load one after
-    another. unit_loads: how often a unit loads a tile, or a part of one, beside its work.
+    last_store_bytes: what leaves after the last turn. units: in use. hidden_transfers: loads and stores of tiles that a
+    unit makes beside its work, weights apart. exposed_transfers: loads (and as many stores) whose start-up nothing
+    hides. table_bytes: address tables that are loaded, which take time and energy and are no DRAM bytes (SPEC 5.1).
+    copied_bytes: what the DRAM's engines put aside in the SRAMs for later tiles. loads_in_turn: how many times as long
+    these engines take because units load one after another. unit_loads: how often a unit loads a tile, or a part of
+    one, beside its work.
     """
 
     input_bytes: int
     weight_bytes: int
     output_bytes: int
-    turns: int
-    unhidden_cycles: float
     last_store_bytes: int
     units: int
-    cores: int
     overlapped: bool
     exposed_transfers: int
     hidden_transfers: int
-    sram_ends: LevelBytes
-    nram_ends: LevelBytes
-    passed_on_bytes: int
     copied_bytes: int
-    loading_share: float | None
-    steps: tuple[StepTraffic, ...]
     table_bytes: int = 0
     loads_in_turn: float = 1.0
     unit_loads: int = 0
-    parts: int = 1
 
     @property
     def read_bytes(self) -> int:
         """Bytes read from DRAM: inputs and weights, address tables apart."""
         return self.input_bytes + self.weight_bytes
+
+    @property
+    def moved_bytes(self) -> int:
+        """All bytes that are read and written."""
+        return self.read_bytes + self.table_bytes + self.output_bytes
+
+    @property
+    def dram_bytes(self) -> int:
+        """DRAM reads plus writes, address tables apart."""
+        return self.read_bytes + self.output_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic(Carried):
+    """What a group moves and computes under a tiling; bytes, cycles and counts for the whole batch.
+
+    turns: how often cores go through the ops, each time in `parts` of what a product sums. unhidden_cycles: what they
+    wait for weights that give way to more of them in one buffer. sram_ends, nram_ends: bytes through these of what
+    comes from and goes to DRAM, and of inputs handed on. passed_on_bytes: input bytes that units hand on to each other.
+    loading_share: what of the DRAM's rate inputs get while the cores' own engines load weights; None where one engine
+    loads one after the other. cores: in use.
+    """
+
+    turns: int
+    unhidden_cycles: float
+    cores: int
+    sram_ends: LevelBytes
+    nram_ends: LevelBytes
+    passed_on_bytes: int
+    loading_share: float | None
+    steps: tuple[StepTraffic, ...]
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,14 +193,9 @@ class Cost:
 
 def price(traffic: Traffic, profile: Profile) -> Cost:
     """Bytes, cycles and energy of a group (SPEC section 5.1: groups add up, inside a group things overlap)."""
-    reads = traffic.read_bytes
-    moved = reads + traffic.table_bytes + traffic.output_bytes
+    reads, moved = traffic.read_bytes, traffic.moved_bytes
     rate = dram_port_bytes_per_cycle(profile, traffic.units)
-    dram_cycles = ceil(
-        dram_transfer_cycles(
-            profile, traffic.units, moved, traffic.hidden_transfers, traffic.copied_bytes, traffic.loads_in_turn
-        )
-    )
+    dram_cycles = _dram_cycles(traffic, profile)
     whole = _parts(_together(traffic.steps), traffic, profile)
     stages = _stage_costs(traffic, whole, profile)
     on_cores = sum(stage.cycles for stage in stages)
@@ -192,7 +208,7 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
         times = traffic.turns * traffic.parts
         last = moved / rate + on_cores / times if times > 1 else 0.0
         busy = ceil(max(turning + traffic.last_store_bytes / rate, last) * (1 - _ROUNDING))
-    startup = ceil(2 * traffic.exposed_transfers * dram_startup_cycles(profile)) if moved else 0
+    startup = _startup_cycles(traffic, profile)
     # two buffers, through each of which a part comes from DRAM, is passed on and worked on, one after the other
     starting = traffic.unit_loads * dram_startup_cycles(profile)
     through = ceil((ceil(reads / rate) + starting + _handed_on_cycles(traffic, profile) + on_cores) / 2)
@@ -235,6 +251,27 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
         energy_by_level=levels,
         stages=stages,
     )
+
+
+def least(carried: Carried, compute_cycles: int, profile: Profile) -> tuple[int, float, float]:
+    """DRAM bytes, and cycles and energy that no price of a group goes below whose ops take so many cycles of a core."""
+    alone = carried.last_store_bytes if carried.overlapped else carried.moved_bytes
+    busy = compute_cycles + alone / dram_port_bytes_per_cycle(profile, carried.units)
+    cycles = max(_dram_cycles(carried, profile), busy * (1 - _LEAST_ROUNDING)) + _startup_cycles(carried, profile)
+    energy = _dram_pj(carried, profile) + _static_pj(cycles, profile)
+    return carried.dram_bytes, cycles, energy * (1 - _LEAST_ROUNDING)
+
+
+def _dram_cycles(carried: Carried, profile: Profile) -> int:
+    """Cycles of DRAM transfers that go on beside all else."""
+    moved, hidden = carried.moved_bytes, carried.hidden_transfers
+    copied, in_turn = carried.copied_bytes, carried.loads_in_turn
+    return ceil(dram_transfer_cycles(profile, carried.units, moved, hidden, copied, in_turn))
+
+
+def _startup_cycles(carried: Carried, profile: Profile) -> int:
+    """Cycles of start-ups of DRAM transfers that nothing hides."""
+    return ceil(2 * carried.exposed_transfers * dram_startup_cycles(profile)) if carried.moved_bytes else 0
 
 
 def _turns_cycles(traffic: Traffic, rate: float, on_cores: float, profile: Profile) -> float:
@@ -369,10 +406,9 @@ def _nram(traffic: Traffic) -> LevelBytes:
 
 def _energy_by_level(traffic: Traffic, profile: Profile, cycles: int) -> tuple[tuple[str, float], ...]:
     """Every byte at every level and direction, every product and vector operation, and static power."""
-    reads, writes = traffic.read_bytes + traffic.table_bytes, traffic.output_bytes
     weights = profile.wram or profile.nram
     levels = {
-        "dram": reads * profile.dram.read_pj_per_byte + writes * profile.dram.write_pj_per_byte,
+        "dram": _dram_pj(traffic, profile),
         "sram": _level_pj(_sram(traffic), profile.sram),
         "nram": _level_pj(_nram(traffic), profile.nram),
         "wram": _level_pj(_sum(step.wram for step in traffic.steps), weights),
@@ -380,9 +416,18 @@ def _energy_by_level(traffic: Traffic, profile: Profile, cycles: int) -> tuple[t
         "link": _link_pj(traffic, profile),
         "mac": sum(step.mac_energy_pj for step in traffic.steps),
         "vector": sum(step.vector_ops for step in traffic.steps) * profile.vector.pj_per_operation,
-        "static": profile.static_w * cycles / profile.clock_hz * 1e12,
+        "static": _static_pj(cycles, profile),
     }
     return tuple(levels.items())
+
+
+def _dram_pj(carried: Carried, profile: Profile) -> float:
+    reads = carried.read_bytes + carried.table_bytes
+    return reads * profile.dram.read_pj_per_byte + carried.output_bytes * profile.dram.write_pj_per_byte
+
+
+def _static_pj(cycles: float, profile: Profile) -> float:
+    return profile.static_w * cycles / profile.clock_hz * 1e12
 
 
 def _link_pj(traffic: Traffic, profile: Profile) -> float:
@@ -391,8 +436,7 @@ def _link_pj(traffic: Traffic, profile: Profile) -> float:
     if link is None or not profile.units.are_cores:
         return 0.0
     hops = traffic.passed_on_bytes + sum(step.exchanged_byte_hops for step in traffic.steps)
-    to_dram = traffic.read_bytes + traffic.table_bytes + traffic.output_bytes
-    return (hops + to_dram * dram_hops(profile)) * link.pj_per_byte_hop
+    return (hops + traffic.moved_bytes * dram_hops(profile)) * link.pj_per_byte_hop
 
 
 def _level_pj(level: LevelBytes, memory: Memory | None) -> float:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import msgspec
+import numpy as np
 
 from compiler.cost.objective import NO_TOTALS, Totals, objective_value
 from compiler.degraded import defects_of, failed_group
@@ -22,7 +23,7 @@ from compiler.options import Options
 from compiler.profile.schema import Profile
 from compiler.rules import LIMITED_RULES, PROFIT_RULES
 from compiler.tiling.choose import Refusal, choose_tiling
-from compiler.tiling.figures import PHYSICAL, Check, Constraint
+from compiler.tiling.figures import PHYSICAL, Check, Constraint, Figures
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import allocated_check
@@ -64,6 +65,22 @@ _STRUCTURE: Final = MappingProxyType(
 _PROFIT: Final = MappingProxyType({"FUSE-5": structure.fuse_5, "FUSE-6": structure.fuse_6, "FUSE-7": structure.fuse_7})
 
 
+class _Watched:
+    """A capacity rule of worked out tilings that binds or is only looked at; `holds`: it has held whenever asked."""
+
+    def __init__(self, rule: Constraint, *, binds: bool) -> None:
+        self.binds, self.holds = binds, True
+        self._rule = rule
+
+    def __call__(self, figures: Figures) -> Check:
+        if not self.binds and isinstance(figures.whole_map, np.ndarray):
+            # of candidates nobody knows yet what they load
+            return Check(rule="FUSE-11", holds=True, actual=0, limit=0)
+        check = self._rule(figures)
+        self.holds &= bool(np.all(check.holds))
+        return check if self.binds else replace(check, holds=True)
+
+
 class Evaluator:
     """Tilings and prices of groups for one profile and one set of options; memoised by content.
 
@@ -99,6 +116,8 @@ class Evaluator:
         self._by_group: dict[int, Choice | Refusal] = {}
         self._refined: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice]] = {}
         self._by_content: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
+        # what follows for contents that nobody has asked about
+        self._alike: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
 
     def pinned(self, pins: Mapping[int, Pin], apart: tuple[tuple[int, int], ...]) -> Evaluator:
         """An evaluator for the same profile and options under a schedule's pins (TILE-9).
@@ -108,7 +127,7 @@ class Evaluator:
         """
         other = Evaluator(self.facts, self.profile, self.options)
         other._pins, other._apart, other._by_content = pins, apart, self._by_content
-        other._projections = self._projections
+        other._projections, other._alike = self._projections, self._alike
         return other
 
     def forget_boxes(self) -> None:
@@ -122,14 +141,16 @@ class Evaluator:
         Nothing a single op; all but FUSE-11 and FUSE-18 a pinned group (TILE-9); a chain of strategy `none`, and any
         group under `search`, all but FUSE-11.
         """
-        if group.bit_count() == 1:
-            return ()
-        left_out: tuple[str, ...] = ()
-        if group in self._pins:
-            left_out = ("FUSE-11", "FUSE-18")
-        elif group in self._chains or self.options.fusion == "search":
-            left_out = ("FUSE-11",)
+        left_out = self._left_out(group)
         return tuple(rule for rule_id, rule in self._capacity_rules if rule_id not in left_out)
+
+    def _left_out(self, group: int) -> tuple[str, ...]:
+        """The capacity rules in force that do not bind a group."""
+        if group.bit_count() == 1:
+            return tuple(rule_id for rule_id, _ in self._capacity_rules)
+        if group in self._pins:
+            return ("FUSE-11", "FUSE-18")
+        return ("FUSE-11",) if group in self._chains or self.options.fusion == "search" else ()
 
     def chain_fits(self, group: int) -> bool:
         """True if a chain of strategy `none` has a tiling; from then on the group counts as one."""
@@ -156,16 +177,32 @@ class Evaluator:
             self._latest = group, content, geometry
         return self._latest[1:]
 
-    def _chosen(self, group: int, content: tuple[object, ...], geometry: GroupGeometry) -> Choice | Refusal:
+    def _chosen(self, group: int, content: tuple[Any, ...], geometry: GroupGeometry) -> Choice | Refusal:
         """The tiling of a group of a content not met before."""
-        constraints, pin = self.constraints(group), self._pins.get(group)
+        same = self._alike.get(content)
+        if same is not None:
+            self._by_content[content] = same
+            return _renamed(*same, geometry)
+        pin, left_out = self._pins.get(group), self._left_out(group)
+        watched: _Watched | None = None
         with defects_of("tiling", [failed_group(self.facts, bits(group))]):
             if pin is None:
-                found = choose_tiling(geometry, self.profile, constraints, self._wishes)
+                constraints: list[Constraint] = []
+                for rule_id, rule in self._capacity_rules:
+                    if rule_id == "FUSE-11" and group.bit_count() > 1:
+                        watched = _Watched(rule, binds=rule_id not in left_out)
+                        constraints.append(watched)
+                    elif rule_id not in left_out:
+                        constraints.append(rule)
+                found = choose_tiling(geometry, self.profile, tuple(constraints), self._wishes)
             else:
-                found = self._as_pinned(group, geometry, constraints, pin)
+                found = self._as_pinned(group, geometry, self.constraints(group), pin)
         geometry.forget_frustums()
         self._by_content[content] = (geometry.inputs, geometry.indices, found)
+        if watched is not None and watched.holds:
+            # under strategies that the rule binds and under those that it does not the tiling is the same
+            bound = content[0] - 1 if watched.binds else content[0] + 1
+            self._alike[bound, *content[1:]] = self._by_content[content]
         return found
 
     def price(self, group: int) -> Totals | None:
@@ -220,7 +257,7 @@ class Evaluator:
         """This evaluator under another strategy: other rules bind groups."""
         other = Evaluator(self.facts, self.profile, msgspec.structs.replace(self.options, fusion=fusion))
         other._pins, other._apart, other._by_content = self._pins, self._apart, self._by_content
-        other._projections = self._projections
+        other._projections, other._alike = self._projections, self._alike
         return other
 
     def with_tilings(self, tilings: Mapping[int, Choice]) -> Evaluator:

@@ -19,10 +19,10 @@ from compiler.profile.schema import Profile
 from compiler.tiling.choose import Refusal
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.loads import input_reads
 from compiler.tiling.price import group_of
 from compiler.tiling.stationary import WeightTable
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.traffic import input_reads
 
 # The tiling of a group of ops, given with all ops of its segment: what decides a boundary by cost.
 Tilings = Callable[[tuple[int, ...], tuple[int, ...]], Choice | Refusal]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,8 @@ def _constant(value: int | bool) -> NDArray[Any]:
 
 NONE: Final = _constant(0)
 _FIRST: Final = _constant(True)
+# Longer ranges are told apart by a digest: an axis of millions has megabytes of them, and many keys name them.
+_DIGESTED_BYTES: Final = 1 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,9 +47,12 @@ class AxisTiles:
     @property
     def key(self) -> tuple[object, ...]:
         """What decides the frustums of these tiles."""
-        blocks = None if self.blocks is None else self.blocks.tobytes()
-        ranges = (self.starts.tobytes(), self.stops.tobytes(), self.begins.tobytes(), blocks)
-        return (*ranges, self.mode, self.times, self.interleaved, self.both_ways)
+        blocks = None if self.blocks is None else len(self.blocks)
+        arrays = (self.starts, self.stops, self.begins, *(() if self.blocks is None else (self.blocks,)))
+        ranges = b"".join([its.tobytes() for its in arrays])
+        if len(ranges) > _DIGESTED_BYTES:
+            ranges = blake2b(ranges).digest()
+        return (ranges, len(self.starts), blocks, self.mode, self.times, self.interleaved, self.both_ways)
 
     @property
     def restarts(self) -> NDArray[np.bool_]:

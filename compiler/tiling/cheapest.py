@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import Any, Final
 
 import numpy as np
 
 from compiler.cost.model import price
 from compiler.cost.objective import Totals, ranking
+from compiler.lazy import lazy
 from compiler.profile.schema import Profile
 from compiler.tiling.estimate import TilePlan, estimates
 from compiler.tiling.figures import Check, Figures
 from compiler.tiling.finished import Choice, Priced, finished
 from compiler.tiling.memory import LevelMemory, allocation_check, memory_of
 from compiler.tiling.pace import turns
+from compiler.tiling.price import leasts
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.traffic import traffic_of
+from compiler.tiling.traffic import GroupWork
 from compiler.tiling.wishes import Wishes
 
 # So many configurations, in the order of their estimates, get a core tile and an exact price.
@@ -33,16 +35,26 @@ _MANY_TURNS: Final = 256
 _OF_TURN: Final = 1e-8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Worked:
     """A tile worked out: it holds, but is neither priced nor allocated."""
 
     group: TiledGroup
     figures: Figures
 
+    @lazy
+    def work(self) -> GroupWork:
+        """What it moves and computes."""
+        return GroupWork(self.group)
+
     def priced(self, profile: Profile) -> Priced:
         """With its exact price."""
-        return Priced(group=self.group, figures=self.figures, cost=price(traffic_of(self.group), profile))
+        return Priced(group=self.group, figures=self.figures, cost=price(self.work.traffic, profile))
+
+    def least(self, profile: Profile, objective: str) -> Iterator[float]:
+        """What no rank is below, each time more closely."""
+        for totals in leasts(self.work, profile):
+            yield float(ranked(objective, totals, turns(self.group))[0])
 
 
 def most_promising(
@@ -84,27 +96,41 @@ def cheapest(
     """
     failing: list[Check] = []
     waiting = most_promising(plans, profile, wishes.objective)
-    fitting: list[tuple[tuple[float, ...], int, Priced, Iterator[Worked | Check]]] = []
+    # by rank, or what no rank is below as long as it is not the first of them
+    fitting: list[tuple[tuple[float, ...], int, Worked, Iterator[Worked | Check], Iterator[float] | Priced]] = []
     # by what is priced of configurations that are alike, those that stand aside for it
     aside: dict[Configuration, list[tuple[tuple[float, ...], int, TilePlan]]] = {}
     most, orders = _PINNED if wishes.is_pinned else _PRICED, set[Order]()
 
     def add(number: int, smaller: Iterator[Worked | Check]) -> bool:
-        """Price the next tile of a plan; False if it is not the tile that was estimated."""
+        """Work out the next tile of a plan; False if it is not the tile that was estimated."""
         outcome = next(smaller)
         if isinstance(outcome, Check):
             failing.append(outcome)
             return False
-        found = outcome.priced(profile)
-        rank = (*_rank(found, wishes.objective), *_uses(plans[number]))
-        heappush(fitting, (rank, number, found, smaller))
+        leasts = outcome.least(profile, wishes.objective)
+        heappush(fitting, ((next(leasts),), number, outcome, smaller, leasts))
         orders.add(plans[number].configuration.order)
         return outcome.group.tile == plans[number].tile
+
+    def first() -> tuple[tuple[float, ...], int, Priced, Iterator[Worked | Check]]:
+        """The first of what is worked out, which is priced; others only as long as they might come before it."""
+        while True:
+            rank, number, outcome, smaller, known = fitting[0]
+            if isinstance(known, Priced):
+                return rank, number, known, smaller
+            bound = next(known, None)
+            if bound is None:
+                found = outcome.priced(profile)
+                rank = (*_rank(found, wishes.objective), *_uses(plans[number]))
+                heapreplace(fitting, (rank, number, outcome, smaller, found))
+            else:
+                heapreplace(fitting, ((bound,), number, outcome, smaller, known))
 
     while waiting or fitting:
         tried = waiting if len(fitting) < most else [e for e in waiting if e[2].configuration.order not in orders]
         best = min(tried, key=lambda entry: entry[:2], default=None)
-        if best is not None and not (fitting and best[0][0] >= fitting[0][0][0] * _MARGIN):
+        if best is not None and not (fitting and best[0][0] >= first()[0][0] * _MARGIN):
             waiting.remove(best)
             _, number, plan = best
             alike = _alike(plan.configuration)
@@ -113,7 +139,8 @@ def cheapest(
             elif add(number, tilings(number)):
                 aside.setdefault(alike, [])
             continue
-        _, number, found, smaller = heappop(fitting)
+        _, number, found, smaller = first()
+        heappop(fitting)
         levels = memory_of(found.group)
         unfit = allocation_check(levels)
         if unfit is None:
@@ -136,6 +163,8 @@ def _with_smaller_tiles(
     while not wishes.is_pinned and wishes.split.kind == "exact":
         outcome = next(smaller)
         if isinstance(outcome, Check):
+            break
+        if any(least >= best[0] for least in outcome.least(profile, wishes.objective)):
             break
         other = outcome.priced(profile)
         rank = _rank(other, wishes.objective)

@@ -21,7 +21,12 @@ from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable, KnownFigures
 from compiler.tiling.cheapest import Worked, cheapest, most_promising
-from compiler.tiling.configurations import finer_configurations, simple_configurations, summed_configurations
+from compiler.tiling.configurations import (
+    PARTS_MAX,
+    finer_configurations,
+    simple_configurations,
+    summed_configurations,
+)
 from compiler.tiling.core import core_tile_for
 from compiler.tiling.estimate import TilePlan
 from compiler.tiling.exact import figures_of
@@ -69,6 +74,11 @@ class _Found:
     row: int
     block: Block
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no tile of the configuration is larger."""
+        return self.block.path is None and self.row == self.block.ends[0] - 1
+
 
 def choose_tiling(
     geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
@@ -113,23 +123,35 @@ def _may_gain(geometry: GroupGeometry, profile: Profile, outcome: Choice | None)
 def _summed_in_parts(
     geometry: GroupGeometry, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes
 ) -> list[_Found]:
-    """The largest tiles of configurations that take a product's sums in parts."""
+    """The largest tiles of configurations that take a product's sums in parts.
+
+    Each tile in the fewest parts; more of them are tried only as long as a tile may be larger, or has to fit a core.
+    """
     table = next((table for table in tables_of(geometry, profile, wishes) if not table.halo), None)
     if table is None:
         return []
     simple = simple_configurations(geometry, table, profile, wishes.halo, wishes.placement)
-    choices = tuple(dict.fromkeys(choice for base in simple for choice in summed_configurations(table, base)))
-    if not choices:
-        return []
-    found = _Search(table, profile, choices, bound, wishes.split, KnownFigures()).found()
-    fewest: dict[object, _Found] = {}
-    for entry in _without_twins([], found):
-        plan = entry.plan
-        key = (replace(plan.configuration, input_slices=1), tuple(plan.tile.items()))
-        # a tile that fits the SRAM in few parts may have to come in more of them to fit a core
-        if key not in fewest and isinstance(completed(table, profile, plan.configuration, plan.tile), TiledGroup):
-            fewest[key] = entry
-    return list(fewest.values())
+    waiting = dict(enumerate(choice for base in simple for choice in summed_configurations(table, base)))
+    places = [place for place, base in enumerate(simple) for _ in summed_configurations(table, base)]
+    known, parts, most = KnownFigures(), 2, min(geometry.summed_extent, PARTS_MAX)
+    fewest: dict[tuple[object, ...], tuple[tuple[int, int, int], _Found]] = {}
+    while waiting and parts <= most:
+        search = _Search(table, profile, tuple(waiting.values()), bound, wishes.split, known)
+        numbers = dict(zip(map(id, search.candidates.blocks), waiting, strict=True))
+        found = search.found()
+        kept = set(map(id, _without_twins([], found)))
+        for entry in found:
+            number, plan = numbers[id(entry.block)], entry.plan
+            key = (number, *plan.tile.items())
+            if id(entry) in kept and key not in fewest:
+                if not isinstance(completed(table, profile, plan.configuration, plan.tile), TiledGroup):
+                    continue
+                fewest[key] = (places[number], parts, number), entry
+            if entry.is_whole:
+                del waiting[number]
+        parts *= 2
+        waiting = {number: replace(choice, input_slices=parts) for number, choice in waiting.items()}
+    return [entry for _, entry in sorted(fewest.values(), key=lambda one: one[0])]
 
 
 def _better(whole: Choice | None, summed: Choice | None, wishes: Wishes) -> Choice | None:

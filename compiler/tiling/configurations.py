@@ -19,7 +19,7 @@ from compiler.units import ceil_div
 # Each further slice count is at least this much finer: in between, little changes.
 _FINER: Final = 2
 _SLICES_MAX: Final = 4096
-_PARTS_MAX: Final = 4096
+PARTS_MAX: Final = 4096
 
 
 def simple_configurations(
@@ -133,20 +133,22 @@ def _finer(table: SizeTable, base: Configuration, summed: int) -> Iterator[Confi
             yield from (replace(c, double_buffered=b) for c in changed for b in (True, False))
 
 
-def summed_configurations(table: SizeTable, base: Configuration) -> Iterator[Configuration]:
-    """A simple configuration with a product's sums taken in parts, in any number of channel slices.
+def summed_configurations(table: SizeTable, base: Configuration) -> tuple[Configuration, ...]:
+    """A simple configuration with a product's sums taken in two parts, in any number of channel slices.
 
     The larger the tile that makes its sums part by part, the less often inputs and weights come again.
     """
     product = table.geometry.product
     if product is None or product.matrix is None or not _may_sum(base):
-        return
-    parts = 2
-    while parts <= min(product.matrix.in_channels, _PARTS_MAX):
-        for sliced in _slices(table, replace(base, input_slices=parts)):
-            outer = replace(sliced, slices_outer=sliced.channel_slices > 1)
-            yield from (outer, replace(outer, double_buffered=False))
-        parts *= _FINER
+        return ()
+    known, key = table.candidates.known, ("summed", id(base), table.channels_are_free)
+    found: tuple[Configuration, tuple[Configuration, ...]] | None = known.get(key)
+    if found is None:
+        outer = [replace(c, slices_outer=c.channel_slices > 1) for c in _slices(table, replace(base, input_slices=2))]
+        # the base stands beside the result: an id names it only while it lives
+        both = (replace(c, double_buffered=b) for c in outer for b in (True, False))
+        found = known[key] = (base, tuple(dict.fromkeys(both)))
+    return found[1]
 
 
 def _may_sum(base: Configuration) -> bool:

@@ -1,12 +1,15 @@
-"""How often weights and address tables are read from DRAM per inference (SPEC 5.1, ADDR-5)."""
+"""What is read from DRAM per inference: inputs, weights, address tables, and how often (SPEC 5.1, ADDR-5)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from compiler.cost.rates import reads_are_shared
-from compiler.tiling.tile import OpWeights, WeightHome, WeightLoads
+from compiler.tiling.placement import Placement
+from compiler.tiling.tile import HaloMode, OpWeights, Spread, WeightHome, WeightLoads
 from compiler.tiling.tiled import TiledGroup
+from compiler.units import ceil_div
 
 
 def op_weights(group: TiledGroup) -> tuple[OpWeights, ...]:
@@ -78,3 +81,50 @@ def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads,
         # a factor that does not follow the channels comes part by part for each slice of them
         times *= group.slices if group.weights[step].shared_bytes else 1
     return (WeightLoads.ONCE_THROUGH, 1) if times == 1 else (WeightLoads.STREAMED, times)
+
+
+def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
+    """By input the bytes read from DRAM if units pass on what several need, and if each reads for itself."""
+    found = {}
+    configuration = group.configuration
+    by_channels = configuration.spread is Spread.CHANNELS
+    are_bands = configuration.spread is Spread.BANDS and configuration.placement is Placement.BANDS
+    for name in group.geometry.inputs:
+        constant, shares = group.frustums.factors(name)
+        followed = group.frustums.of_tensor[name].followed
+        own = constant
+        once = constant
+        for axis, share in shares.items():
+            own *= share.made_sum
+            # what is the same for all tiles along an axis reaches the chip once and is passed on
+            unchanging = axis not in followed
+            cached = unchanging and group.frustums.tiles[axis].mode is not HaloMode.RECOMPUTE
+            in_bands = unchanging and axis == group.walk.rows and are_bands
+            if by_channels and axis == "C" and group.slices == 1:
+                # units that make channels of one group of a convolution need the same
+                once *= _distinct(group, name)
+            else:
+                once *= 1 if cached else ceil_div(share.made_sum, group.walk.units) if in_bands else share.made_sum
+        divided = group.channels_are_free and "C" in followed
+        whole_output = group.geometry.channels_follow and _follows_channels(group, name)
+        own *= group.configuration.units if by_channels and not (divided or whole_output) else 1
+        if name in group.reduced and group.is_nested and group.parts_come_again:
+            once, own = once * group.core_walk.rounds, own * group.core_walk.rounds
+        found[name] = once, max(once, own)
+    return found
+
+
+def _distinct(group: TiledGroup, name: str) -> int:
+    """Channels of an input over all ranges that differ: units that share out the output's read equal ones once."""
+    ranges = [
+        zip(starts.tolist(), stops.tolist(), strict=True)
+        for axis, starts, stops in group.frustums.of_tensor[name].ranges
+        if axis == "C"
+    ]
+    return prod(sum(stop - start for start, stop in set(its)) for its in ranges)
+
+
+def _follows_channels(group: TiledGroup, name: str) -> bool:
+    """True if an input's box follows the output's channels, whether or not these are cut in time."""
+    boxes = group.geometry.channel_boxes
+    return any(axis == "C" for axis, _, _ in boxes[name])

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from compiler.cost.model import Cost, price
+from compiler.cost.model import Cost, least, price
+from compiler.cost.objective import Totals
 from compiler.ops.op_facts import GraphFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.tile import Tiling
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.traffic import traffic_of
+from compiler.tiling.traffic import GroupWork, traffic_of
 
 
 def price_groups(
@@ -40,3 +41,11 @@ def group_of(geometry: GroupGeometry, profile: Profile, tiling: Tiling) -> Tiled
     tile = dict(zip(tiling.axes, tiling.tile, strict=True))
     core = dict(zip(tiling.axes, tiling.core_tile, strict=True))
     return TiledGroup(geometry, profile, tiling.configuration, tile, core)
+
+
+def leasts(work: GroupWork, profile: Profile) -> Iterator[Totals]:
+    """What no price of a group is below: first by what DRAM carries alone, then with the work of its ops."""
+    for is_with_work in (False, True):
+        compute = sum(work.compute_cycles) if is_with_work else 0
+        dram, cycles, energy = least(work.carried, compute, profile)
+        yield Totals(dram_bytes=dram, cycles=cycles, energy_pj=energy)

@@ -27,11 +27,11 @@ from compiler.tiling.lowerable import lowering_check
 from compiler.tiling.memory import allocation_check, memory_of
 from compiler.tiling.pace import turns
 from compiler.tiling.placement import Placement, unit_grid
-from compiler.tiling.price import group_of
+from compiler.tiling.price import group_of, leasts
 from compiler.tiling.sizes import SizeTable
 from compiler.tiling.tile import Configuration, Tiling
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.traffic import traffic_of
+from compiler.tiling.traffic import GroupWork
 from compiler.tiling.wishes import Wishes
 from compiler.units import ceil_div
 
@@ -84,7 +84,7 @@ def nearly_as_good(
     """
     if wishes.is_pinned or wishes.split.kind != "exact":
         return []
-    search = _Refinement(choice, geometry, profile, (*PHYSICAL, *constraints), wishes, tried)
+    search = _Refinement(choice, geometry, profile, (*PHYSICAL, *constraints), wishes, tried, is_for_best=False)
     search.as_it_is()
     search.across_ways()
     search.along_axes()
@@ -99,7 +99,10 @@ def nearly_as_good(
 
 
 class _Refinement:
-    """The best tiling of a group so far, and which were tried; `priced`: their ranks, and what has them."""
+    """The best tiling of a group so far, and which were tried; `priced`: their ranks, and what has them.
+
+    `is_for_best`: all that is looked for is the best one.
+    """
 
     def __init__(
         self,
@@ -110,8 +113,11 @@ class _Refinement:
         wishes: Wishes,
         tried: int,
         beside: Totals = NO_TOTALS,
+        *,
+        is_for_best: bool = True,
     ) -> None:
         self.choice = choice
+        self._is_for_best = is_for_best
         self._profile = profile
         self._bound = bound
         self._objective = wishes.objective
@@ -173,6 +179,10 @@ class _Refinement:
         self._left, self._reserved = self._left + self._reserved, 0
         return self._try([(way, {**self._tile, **way.channels, **block}) for way in blocks])
 
+    def _least(self, least: Totals, group: TiledGroup) -> float:
+        """What no rank of a group is below."""
+        return float(ranked(self._objective, self._beside + least, turns(group))[0])
+
     def _rank(self, cost: Cost, group: TiledGroup) -> tuple[float, ...]:
         return ranked(self._objective, self._beside + Totals.of((cost,)), turns(group))
 
@@ -185,10 +195,19 @@ class _Refinement:
                 continue
             self._seen.add(key)
             self._left -= 1
-            found = _priced(way.table, self._profile, way.configuration, tile, self._bound)
-            if found is None:
+            group = _held(way.table, self._profile, way.configuration, tile)
+            if group is None:
                 continue
-            rank = self._rank(found.cost, found.group)
+            work = GroupWork(group)
+            # what cannot be better is not priced, where nothing else is looked for
+            enough = self._best[0] if better else most * self._best[0]
+            if self._is_for_best and any(self._least(least, group) > enough for least in leasts(work, self._profile)):
+                continue
+            figures = figures_of(group)
+            if not all(constraint(figures).holds for constraint in self._bound):
+                continue
+            found = Priced(group=group, figures=figures, cost=price(work.traffic, self._profile))
+            rank = self._rank(found.cost, group)
             self.priced.append((rank, found))
             if rank >= self._best or (not better and rank[0] > most * self._best[0]):
                 continue
@@ -241,18 +260,16 @@ def _line(axis: str, extent: int, lane: int) -> tuple[str, tuple[int, ...]]:
     return axis, tuple(sizes)
 
 
-def _priced(
+def _held(
     table: SizeTable,
     profile: Profile,
     configuration: Configuration,
     tile: Mapping[str, int],
-    bound: tuple[Constraint, ...],
-) -> Priced | None:
-    """A tile under a configuration, worked out and priced; None if anything of it does not hold."""
+) -> TiledGroup | None:
+    """A tile under a configuration, worked out; None where it cannot be, or has no room in the unit's memory."""
     group = completed(table, profile, configuration, tile)
     if not isinstance(group, TiledGroup) or lowering_check(group) is not None:
         return None
-    figures = figures_of(group)
-    if not all(constraint(figures).holds for constraint in bound):
-        return None
-    return Priced(group=group, figures=figures, cost=price(traffic_of(group), profile))
+    # without weights and address tables, which take more of the room
+    is_held = group.tile_bytes + group.buffered_bytes <= profile.units.memory.capacity_bytes
+    return group if is_held else None

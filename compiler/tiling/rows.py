@@ -34,26 +34,20 @@ class StagePart:
     scales: Reals | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RowFigures:
-    """What tiles hold in the unit's memory, whatever the depth order; in bytes, one row per tile.
+    """What tiles hold in the unit's memory, whatever the depth order; in bytes, one column of `numbers` per tile.
 
     `leaving`: results that lie over no input. `step_inputs`, `step_outputs`: [step, row]. `last`: one tile covers what
     a unit gets. `whole_map`: its tiles are whole maps. `even`: it fills the array's lanes.
     """
 
-    inputs: Reals
-    fresh_inputs: Reals
-    outputs: Reals
-    leaving: Reals
-    peak: Reals
-    waiting: Reals
-    step_inputs: Reals
-    step_outputs: Reals
-    whole_map: np.ndarray
-    images: Ints
-    last: np.ndarray
-    even: np.ndarray
+    def __init__(self, numbers: Reals, truths: np.ndarray) -> None:
+        """`numbers`: single figures, then inputs and outputs of steps; `truths`: what holds of tiles."""
+        self.numbers, self.truths = numbers, truths
+        self.inputs, self.fresh_inputs, self.outputs, self.leaving, self.peak, self.waiting, self.images = numbers[:7]
+        steps = (len(numbers) - 7) // 2
+        self.step_inputs, self.step_outputs = numbers[7 : 7 + steps], numbers[7 + steps :]
+        self.whole_map, self.last, self.even = truths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,25 +84,10 @@ def gathered(parts: Sequence[StageRows]) -> RowFigures:
     begins = np.array([before[id(part.figures)] + part.begin for part in parts])
     ends = np.cumsum(counts)
     rows = np.repeat(begins - ends + counts, counts) + np.arange(ends[-1])
-    return RowFigures(
-        inputs=_joined([pool.inputs for pool in pools], rows),
-        fresh_inputs=_joined([pool.fresh_inputs for pool in pools], rows),
-        outputs=_joined([pool.outputs for pool in pools], rows),
-        leaving=_joined([pool.leaving for pool in pools], rows),
-        peak=_joined([pool.peak for pool in pools], rows),
-        waiting=_joined([pool.waiting for pool in pools], rows),
-        step_inputs=_joined([pool.step_inputs for pool in pools], rows),
-        step_outputs=_joined([pool.step_outputs for pool in pools], rows),
-        whole_map=_joined([pool.whole_map for pool in pools], rows),
-        images=_joined([pool.images for pool in pools], rows),
-        last=_joined([pool.last for pool in pools], rows),
-        even=_joined([pool.even for pool in pools], rows),
-    )
-
-
-def _joined(arrays: list[np.ndarray], rows: Ints) -> np.ndarray:
-    whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
-    return np.asarray(whole[..., rows])
+    if len(pools) == 1:
+        return RowFigures(pools[0].numbers[:, rows], pools[0].truths[:, rows])
+    numbers, truths = (np.concatenate([*of], axis=1) for of in ((p.numbers for p in pools), (p.truths for p in pools)))
+    return RowFigures(numbers[:, rows], truths[:, rows])
 
 
 def _portions(numbers: list[int], parts: Sequence[StagePart], tensors: int) -> Iterator[list[int]]:
@@ -144,21 +123,18 @@ def _figures(table: SizeTable, parts: list[StagePart], counts: list[int], *, sli
             whole &= sizes >= caps
     ends = len(geometry.inputs)
     column = {name: index for index, name in enumerate(table.names)}
-    return RowFigures(
-        inputs=(volumes + waiting)[:ends].sum(axis=0),
-        fresh_inputs=volumes[:ends].sum(axis=0),
-        outputs=volumes[[column[name] for name in geometry.outputs or (geometry.primary,)]].sum(axis=0),
-        leaving=volumes[[column[name] for name in _leaving(geometry)]].sum(axis=0),
-        peak=geometry.peak(volumes, sliced=sliced, by_runs=by_runs),
-        waiting=waiting.sum(axis=0),
-        step_inputs=_read(geometry, column, volumes),
-        step_outputs=volumes[[column[op.output] for op in geometry.ops]],
-        whole_map=whole,
-        images=table.grids["N"].sizes[at["N"]] if "N" in at else np.ones(rows, dtype=np.int64),
-        # a unit whose only tile this is has nothing to stage behind it
-        last=tiles == 1,
-        even=np.concatenate([part.stage.even for part in parts]),
-    )
+    fresh, waits = volumes[:ends].sum(axis=0), waiting[:ends].sum(axis=0)
+    steps = len(geometry.ops)
+    numbers = np.empty((7 + 2 * steps, rows))
+    numbers[0], numbers[1] = fresh + waits, fresh
+    numbers[2] = volumes[[column[name] for name in geometry.outputs or (geometry.primary,)]].sum(axis=0)
+    numbers[3] = volumes[[column[name] for name in _leaving(geometry)]].sum(axis=0)
+    numbers[4], numbers[5] = geometry.peak(volumes, sliced=sliced, by_runs=by_runs), waiting.sum(axis=0)
+    numbers[6] = table.grids["N"].sizes[at["N"]] if "N" in at else 1
+    _read(geometry, column, volumes, numbers[7 : 7 + steps])
+    numbers[7 + steps :] = volumes[[column[op.output] for op in geometry.ops]]
+    # a unit whose only tile this is has nothing to stage behind it
+    return RowFigures(numbers, np.array((whole, tiles == 1, np.concatenate([part.stage.even for part in parts]))))
 
 
 def _positions(table: SizeTable, parts: list[StagePart], counts: list[int]) -> dict[str, Ints]:
@@ -183,7 +159,7 @@ def _leaving(geometry: GroupGeometry) -> list[str]:
     return [name for name in roots if name not in geometry.inputs]
 
 
-def _read(geometry: GroupGeometry, column: Mapping[str, int], volumes: Reals) -> Reals:
+def _read(geometry: GroupGeometry, column: Mapping[str, int], volumes: Reals, result: Reals) -> None:
     """Bytes [step, row] that each step reads."""
     reads = [
         (step, column[operand.tensor])
@@ -191,9 +167,8 @@ def _read(geometry: GroupGeometry, column: Mapping[str, int], volumes: Reals) ->
         for operand in op.operands
         if not operand.constant
     ]
-    result = np.zeros((len(geometry.ops), volumes.shape[1]))
+    result[:] = 0
     if reads:
         # readers ascend, so each step's operands stand side by side
         steps, begins = np.unique(np.array([step for step, _ in reads]), return_index=True)
         result[steps] = np.add.reduceat(volumes[[tensor for _, tensor in reads]], begins, axis=0)
-    return result

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import ceil, prod
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
 
 from compiler.cost.array import CoreUse, CoreWork, ElementSizes, arranged_lanes, core_use, register_energy_pj
 from compiler.cost.levels import NO_BYTES, LevelBytes
-from compiler.cost.model import StepTraffic, Traffic
-from compiler.cost.rates import direct_is_as_wide, mac_energy_pj, reads_are_shared, waiting_sum_bytes
+from compiler.cost.model import Carried, StepTraffic, Traffic
+from compiler.cost.rates import mac_energy_pj, reads_are_shared, waiting_sum_bytes
+from compiler.lazy import lazy
 from compiler.ops.op_facts import GraphFacts, OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.arrivals import Arrivals, copied_bytes
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
 from compiler.tiling.halos import halos_between_cores, halos_of
-from compiler.tiling.loads import table_reads, weight_reads
+from compiler.tiling.loads import input_reads, table_reads, weight_reads
+from compiler.tiling.moves import Moved, Routes, fetched, gathered_part, moves_of, routes_of
 from compiler.tiling.pace import (
     Passed,
     Unevenness,
@@ -27,289 +29,163 @@ from compiler.tiling.pace import (
     loads_in_turn,
     turns,
 )
-from compiler.tiling.placement import Placement
-from compiler.tiling.sharing import passed_parts
-from compiler.tiling.tile import HaloMode, Spread, WeightHome
+from compiler.tiling.tile import Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
 from compiler.units import ceil_div
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routes:
-    """Which way bytes go between DRAM and cores: True directly by IODMA, False through the SRAM (TILE-7)."""
-
-    inputs: bool
-    outputs: bool
-    weights: bool
-
-
-class _Moved(NamedTuple):
-    """Bytes of one step between a unit's SRAM and its cores, over all tiles and units.
-
-    filled: read from SRAM for the cores; broadcast: the part of it that goes to all cores of a unit at once.
-    received: what arrives in the cores' memories. drained: written back to the SRAM.
-    """
-
-    filled: int
-    broadcast: int
-    received: int
-    drained: int
-
-
 def traffic_of(group: TiledGroup) -> Traffic:
     """Bytes per level, cycles and work of a tiled group, for the whole batch."""
-    profile, configuration, geometry = group.profile, group.configuration, group.geometry
-    shared = reads_are_shared(profile)
-    loaded, copied = input_bytes(group)
-    outputs = sum(map(geometry.facts.tensor_bytes, geometry.outputs))
-    moves = [_moves(group, step) for step in range(len(geometry.ops))]
-    routes = routes_of(group, copied, outputs, moves)
-    from_dram = weight_reads(group)
-    each = _Steps(group, routes)
-    steps = tuple([each.of(step, *its) for step, its in enumerate(zip(moves, from_dram, strict=True))])
-    tiles, repeats = group.walk.tiles * group.slices, group.walk.rounds * group.slices
-    overlapped, loads = configuration.double_buffered or repeats == 1, repeats * configuration.input_slices
-    inputs, passed_on = (loaded, copied - loaded) if shared else (copied, 0)
-    sram_ends = nram_ends = LevelBytes()
-    if not group.is_flat:
-        read = passed_on + (0 if routes.outputs else outputs)
-        sram_ends = LevelBytes(read=read, written=0 if routes.inputs else copied)
-    elif not profile.dram.multicast:
-        nram_ends = LevelBytes(read=passed_on)
-    return Traffic(
-        input_bytes=inputs,
-        weight_bytes=sum(from_dram),
-        output_bytes=outputs,
-        turns=each.turns,
-        parts=configuration.input_slices,
-        unhidden_cycles=sum(each.arrivals.unhidden_cycles(step, size) for step, size in enumerate(from_dram)),
-        last_store_bytes=ceil_div(outputs * min(group.walk.units, tiles), tiles),
-        units=group.walk.units,
-        cores=group.walk.units * configuration.cores,
-        overlapped=overlapped,
-        hidden_transfers=hidden_transfers(geometry, configuration, repeats),
-        exposed_transfers=1 if configuration.double_buffered else repeats,
-        unit_loads=loads if overlapped and loads > 1 else 0,
-        sram_ends=sram_ends,
-        nram_ends=nram_ends,
-        passed_on_bytes=passed_on,
-        copied_bytes=copied_bytes(group),
-        loading_share=None if group.is_flat or routes.inputs or not routes.weights else 1 / (1 + configuration.cores),
-        steps=steps,
-        table_bytes=sum(table_reads(group).values()),
-        loads_in_turn=loads_in_turn(group, each.turns),
-    )
+    return GroupWork(group).traffic
 
 
-def input_bytes(group: TiledGroup) -> tuple[int, int]:
-    """Bytes of all inputs read from DRAM if units pass on what several need, and if each reads for itself."""
-    reads = input_reads(group).values()
-    return sum(loaded for loaded, _ in reads), sum(copied for _, copied in reads)
+class GroupWork:
+    """What a tiled group moves and computes, each part of it worked out once it is asked for.
 
-
-def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
-    """The same for each input by name."""
-    found = {}
-    configuration = group.configuration
-    by_channels = configuration.spread is Spread.CHANNELS
-    are_bands = configuration.spread is Spread.BANDS and configuration.placement is Placement.BANDS
-    for name in group.geometry.inputs:
-        constant, shares = group.frustums.factors(name)
-        followed = group.frustums.of_tensor[name].followed
-        own = constant
-        once = constant
-        for axis, share in shares.items():
-            own *= share.made_sum
-            # what is the same for all tiles along an axis reaches the chip once and is passed on
-            unchanging = axis not in followed
-            cached = unchanging and group.frustums.tiles[axis].mode is not HaloMode.RECOMPUTE
-            in_bands = unchanging and axis == group.walk.rows and are_bands
-            if by_channels and axis == "C" and group.slices == 1:
-                # units that make channels of one group of a convolution need the same
-                once *= _distinct(group, name)
-            else:
-                once *= 1 if cached else ceil_div(share.made_sum, group.walk.units) if in_bands else share.made_sum
-        divided = group.channels_are_free and "C" in followed
-        whole_output = group.geometry.channels_follow and _follows_channels(group, name)
-        own *= group.configuration.units if by_channels and not (divided or whole_output) else 1
-        if name in group.reduced and group.is_nested and group.parts_come_again:
-            once, own = once * group.core_walk.rounds, own * group.core_walk.rounds
-        found[name] = once, max(once, own)
-    return found
-
-
-def _distinct(group: TiledGroup, name: str) -> int:
-    """Channels of an input over all ranges that differ: units that share out the output's read equal ones once."""
-    ranges = [
-        zip(starts.tolist(), stops.tolist(), strict=True)
-        for axis, starts, stops in group.frustums.of_tensor[name].ranges
-        if axis == "C"
-    ]
-    return prod(sum(stop - start for start, stop in set(its)) for its in ranges)
-
-
-def _follows_channels(group: TiledGroup, name: str) -> bool:
-    """True if an input's box follows the output's channels, whether or not these are cut in time."""
-    boxes = group.geometry.channel_boxes
-    return any(axis == "C" for axis, _, _ in boxes[name])
-
-
-def routes_of(group: TiledGroup, copied: int, outputs: int, moves: list[_Moved]) -> Routes:
-    """The DRAM route of each kind of data (TILE-7): directly where the SRAM would serve nobody twice."""
-    profile = group.profile
-    if group.is_flat or group.profile.engines.iodma is None:
-        return Routes(inputs=False, outputs=False, weights=False)
-    wide = direct_is_as_wide(profile, group.walk.units, group.configuration.cores)
-    filled = sum(move.filled for move in moves)
-    broadcast = sum(move.broadcast for move in moves)
-    # what several units need of the weights comes to the SRAM of one, which hands it on
-    alone = (group.configuration.core_spread is Spread.CHANNELS or group.configuration.cores == 1) and (
-        group.walk.units == 1 or group.shares_weights_out
-    )
-    return Routes(
-        inputs=wide and group.is_nested and broadcast == 0 and filled == copied,
-        outputs=wide and group.is_nested and sum(move.drained for move in moves) == outputs,
-        weights=wide and alone,
-    )
-
-
-def _moves(group: TiledGroup, step: int) -> _Moved:
-    """What one step fills into and drains from the cores."""
-    if group.is_flat:
-        return _Moved(filled=0, broadcast=0, received=0, drained=0)
-    return _nested_moves(group, step) if group.is_nested else _staged_moves(group, step)
-
-
-def _nested_moves(group: TiledGroup, step: int) -> _Moved:
-    """Depth-first: group inputs come from the SRAM, outputs return to it, and what waits there for lack of room."""
-    geometry, frustums, op = group.geometry, group.core_frustums, group.geometry.ops[step]
-    filled = drained = gathered = 0
-    inputs = set(geometry.inputs)
-    for operand in op.operands:
-        if not operand.constant and operand.tensor in inputs:
-            filled += frustums.read_bytes(op, operand)
-    if op.output in geometry.outputs:
-        drained += frustums.made_bytes(op.output)
-    waiting = _waiting_in_sram(group, op.output)
-    filled, drained = filled + waiting, drained + waiting
-    if group.exchanges and group.configuration.core_spread is Spread.BANDS and group.configuration.cores > 1:
-        between = halos_between_cores(group, op.output)
-        filled, drained = filled + between, drained + between
-    part = _gathered_part(group, op)
-    if part:
-        gathered = ceil(frustums.made_bytes(op.output) * part)
-        drained += 0 if op.output in geometry.outputs else gathered
-    return _to_cores(group, op, filled, gathered, drained)
-
-
-def _staged_moves(group: TiledGroup, step: int) -> _Moved:
-    """Breadth-first: what a stage reads from outside comes from the SRAM, what it makes returns to it."""
-    frustums, op = group.frustums, group.geometry.ops[step]
-    _, stage = group.stage_of[step] or (0, None)
-    filled = drained = 0
-    for operand in op.operands:
-        if operand.constant:
-            continue
-        if stage is None or operand.tensor in stage.inputs:
-            again = 1.0 if stage is None else stage.rereads * group.passes(step)[1]
-            if stage is not None and not group.configuration.slices_outer:  # pieces come anew for every slice
-                again *= 1 if "C" in frustums.of_tensor[operand.tensor].followed else group.slices
-            filled += ceil(frustums.read_bytes(op, operand) * again)
-        elif operand.tensor in stage.staying:
-            filled += ceil(frustums.read_bytes(op, operand) * stage.staying[operand.tensor])
-    if stage is None or op.output in stage.results:
-        drained = frustums.made_bytes(op.output)
-    elif op.output in stage.staying:
-        waiting = _waiting_in_sram(group, op.output)
-        filled += waiting
-        drained = ceil(frustums.made_bytes(op.output) * stage.staying[op.output]) + waiting
-    return _to_cores(group, op, filled, 0, drained)
-
-
-def _fetched(group: TiledGroup, op: OpFacts) -> float:
-    """How often, in the turns of its tiles, a core puts parts of a result into the SRAM and takes them back."""
-    if not group.is_nested:
-        return 0.0
-    tiles, along = group.core_frustums.tiles, group.core_frustums.reused_along(op.output)
-    outside = [tiles[axis] for axis in along if axis not in group.core_kept_axes]
-    return sum(2.0 * (1 + its.both_ways) * (its.count - int(its.restarts.sum())) / its.count for its in outside)
-
-
-def _waiting_in_sram(group: TiledGroup, name: str) -> int:
-    """Bytes of a result that stays in the cores which wait in the SRAM for later tiles, each way."""
-    reused = group.core_frustums.reused_along(name)
-    return sum(size for axis, size in reused.items() if axis not in group.core_kept_axes)
-
-
-def _to_cores(group: TiledGroup, op: OpFacts, filled: int, gathered: int, drained: int) -> _Moved:
-    """Under a channel spread all cores need what is not cut with the channels: by the bus at once, else one by one."""
-    configuration = group.configuration
-    cores = configuration.cores if configuration.core_spread is Spread.CHANNELS else 1
-    # units that share channels each read the whole for themselves
-    units = configuration.units if configuration.spread is Spread.CHANNELS else 1
-    own = reads_own_channels(op)
-    copies = 1 if own else cores
-    filled *= 1 if own else units
-    on_bus = copies > 1 and group.profile.engines.bus is not None
-    gathered *= units
-    read = (filled + gathered) * (1 if on_bus else copies)
-    return _Moved(
-        filled=read,
-        broadcast=filled + gathered if on_bus else 0,
-        received=filled * copies + gathered * cores,
-        drained=drained,
-    )
-
-
-def _gathered_part(group: TiledGroup, op: OpFacts) -> float:
-    """The part of an op's result that cores or units which make its channels in parts need of each other.
-
-    All of it where some waits for later tiles: whoever takes it up then has all channels.
+    The price is no less than what DRAM alone takes (`carried`), nor than that and the work of ops (`compute_cycles`).
     """
-    if group.channels_are_free or group.channel_parts == 1 or op.channel_axis is None:
-        return 0.0
-    if group.core_frustums.kept_bytes(op.output):
-        return 1.0
-    return passed_parts(group.geometry, group.channel_parts)[op.index]
 
-
-class _Steps:
-    """The ops of a group one by one: work, ports and bytes; what all of them have in common is worked out once."""
-
-    def __init__(self, group: TiledGroup, routes: Routes) -> None:
+    def __init__(self, group: TiledGroup) -> None:
         configuration, profile = group.configuration, group.profile
         self.group = group
-        self.routes = routes
         self.units = group.walk.units
         self.active = max(1, self.units * configuration.cores)
         self.by_channels = configuration.spread is Spread.CHANNELS
         self.cores_by_channels = configuration.core_spread is Spread.CHANNELS
         self.cores_by_bands = configuration.core_spread is Spread.BANDS
+        self.by_bands = group.is_staged and self.cores_by_bands
+        self.parts = configuration.cores if self.by_bands else 1
+        self.parts_of: dict[tuple[str, tuple[str, ...]], list[tuple[tuple[int, int], ...] | None]] = {}
         self.copies = _channel_copies(group)
         self.turns = turns(group)
-        by_bands = group.is_staged and self.cores_by_bands
-        rows = group.walk.rows
-        self.parts = configuration.cores if by_bands else 1
-        self.divide = {rows: configuration.cores} if by_bands and rows is not None else {}
-        self.share = _share(group, by_bands)
-        self.in_turn = in_turn(group) if group.shares_sums else 1.0
-        self.unit_share = self.share / (configuration.units if self.by_channels else 1)
         self.port = profile.nram.bytes_per_cycle
-        self.unevenness = Unevenness(group)
-        self.ways = max(1, 2 * sum(tiles.both_ways for tiles in group.frustums.tiles.values()))
-        inside = group.core_frustums.tiles if group.is_nested and self.cores_by_bands else {}
-        self.cores_in_step = rows in inside and inside[rows].both_ways
-        self.parts_of: dict[tuple[str, tuple[str, ...]], list[tuple[tuple[int, int], ...] | None]] = {}
         self.product = group.geometry.product
-        self.arrivals = Arrivals(group, routes.weights, input_reads(group), self.turns)
+        self.reads = input_reads(group)
+        self.from_dram = weight_reads(group)
 
-    def of(self, step: int, move: _Moved, read_from_dram: int) -> StepTraffic:
-        """One op; `read_from_dram`: bytes of its weights."""
+    @lazy
+    def carried(self) -> Carried:
+        """What DRAM gives and takes."""
+        group, configuration, geometry = self.group, self.group.configuration, self.group.geometry
+        loaded, copied = self.input_bytes
+        outputs, shared = self.output_bytes, reads_are_shared(group.profile)
+        tiles, repeats = group.walk.tiles * group.slices, group.walk.rounds * group.slices
+        overlapped, loads = configuration.double_buffered or repeats == 1, repeats * configuration.input_slices
+        return Carried(
+            input_bytes=loaded if shared else copied,
+            weight_bytes=sum(self.from_dram),
+            output_bytes=outputs,
+            table_bytes=sum(table_reads(group).values()),
+            last_store_bytes=ceil_div(outputs * min(self.units, tiles), tiles),
+            units=self.units,
+            overlapped=overlapped,
+            hidden_transfers=hidden_transfers(geometry, configuration, repeats),
+            exposed_transfers=1 if configuration.double_buffered else repeats,
+            unit_loads=loads if overlapped and loads > 1 else 0,
+            copied_bytes=copied_bytes(group),
+            loads_in_turn=loads_in_turn(group, self.turns),
+        )
+
+    @lazy
+    def input_bytes(self) -> tuple[int, int]:
+        """Bytes of all inputs read from DRAM if units pass on what several need, and if each reads for itself."""
+        reads = self.reads.values()
+        return sum(loaded for loaded, _ in reads), sum(copied for _, copied in reads)
+
+    @lazy
+    def output_bytes(self) -> int:
+        """Bytes of all outputs."""
+        return sum(map(self.group.geometry.facts.tensor_bytes, self.group.geometry.outputs))
+
+    @lazy
+    def copying(self) -> Sequence[int]:
+        """By op the cycles in which the busiest core puts aside what later tiles need."""
+        return [copying_cycles(self.group, op) for op in self.group.geometry.ops]
+
+    @lazy
+    def compute_cycles(self) -> Sequence[int]:
+        """By op the cycles of the busiest core."""
+        pairs = zip(self.copying, self.uses, self.shares, strict=True)
+        return [ceil(use.cycles * share) + copying for copying, (_, _, use, _), share in pairs]
+
+    @lazy
+    def traffic(self) -> Traffic:
+        """All of it."""
+        group, carried = self.group, self.carried
+        loaded, copied = self.input_bytes
+        passed_on = copied - loaded if reads_are_shared(group.profile) else 0
+        sram_ends = nram_ends = LevelBytes()
+        if not group.is_flat:
+            read = passed_on + (0 if self.routes.outputs else carried.output_bytes)
+            sram_ends = LevelBytes(read=read, written=0 if self.routes.inputs else copied)
+        elif not group.profile.dram.multicast:
+            nram_ends = LevelBytes(read=passed_on)
+        direct = group.is_flat or self.routes.inputs or not self.routes.weights
+        unhidden = (self.arrivals.unhidden_cycles(step, size) for step, size in enumerate(self.from_dram))
+        return Traffic(
+            **{name: getattr(carried, name) for name in Carried.__dataclass_fields__},
+            turns=self.turns,
+            parts=group.configuration.input_slices,
+            unhidden_cycles=sum(unhidden),
+            cores=self.units * group.configuration.cores,
+            sram_ends=sram_ends,
+            nram_ends=nram_ends,
+            passed_on_bytes=passed_on,
+            loading_share=None if direct else 1 / (1 + group.configuration.cores),
+            steps=tuple(map(self.of, range(len(group.geometry.ops)))),
+        )
+
+    @lazy
+    def moves(self) -> Sequence[Moved]:
+        """By op what is filled into and drained from the cores."""
+        return [moves_of(self.group, step) for step in range(len(self.group.geometry.ops))]
+
+    @lazy
+    def routes(self) -> Routes:
+        """Which way bytes go between DRAM and cores."""
+        return routes_of(self.group, self.input_bytes[1], self.output_bytes, self.moves)
+
+    @lazy
+    def arrivals(self) -> Arrivals:
+        """What ops wait for."""
+        return Arrivals(self.group, self.routes.weights, self.reads, self.turns)
+
+    @lazy
+    def uses(self) -> Sequence[tuple[int, int, CoreUse, float]]:
+        """By op channels of a core, positions, what the op costs in a core, and energy of the array's own storage."""
+        return [self._use(step) for step in range(len(self.group.geometry.ops))]
+
+    @lazy
+    def share(self) -> float:
+        """The part of all work on positions that the busiest core does."""
+        return _share(self.group, self.by_bands)
+
+    @lazy
+    def shares(self) -> Sequence[float]:
+        """The same of each op, and how much longer it takes where units work one after another."""
+        one_by_one = in_turn(self.group) if self.group.shares_sums else 1.0
+        unevenness = Unevenness(self.group)
+        return [self.share * unevenness.of(op) * one_by_one for op in self.group.geometry.ops]
+
+    @lazy
+    def ways(self) -> int:
+        """To how many neighbours a unit passes halos."""
+        return max(1, 2 * sum(tiles.both_ways for tiles in self.group.frustums.tiles.values()))
+
+    @lazy
+    def cores_in_step(self) -> bool:
+        """True if the cores of a unit pass each other halos both ways."""
+        rows = self.group.walk.rows
+        inside = self.group.core_frustums.tiles if self.group.is_nested and self.cores_by_bands else {}
+        return rows in inside and inside[rows].both_ways
+
+    def of(self, step: int) -> StepTraffic:
+        """One op."""
         group, routes, units, copies = self.group, self.routes, self.units, self.copies
+        move, read_from_dram = self.moves[step], self.from_dram[step]
         profile, configuration, geometry = group.profile, group.configuration, group.geometry
         op, weights, home = geometry.ops[step], group.weights[step], group.homes[step]
-        channels, positions, use, registers_pj = self._use(step)
-        share = self.share * self.unevenness.of(op) * self.in_turn
+        (channels, positions, use, registers_pj), share = self.uses[step], self.shares[step]
         brought = _brought(group, step)
         received_weights = brought * (configuration.cores if self.cores_by_bands else 1)
         # partial sums pass a core's memory, each way, under an input-channel split in time
@@ -335,14 +211,14 @@ class _Steps:
             in_sram = weights.size_bytes * (1 if group.shares_weights_out else units)
         passed = _passed_weights(group, max(brought, in_sram), read_from_dram)
         halos, halo_hops = halos_of(group, op)
-        part = _gathered_part(group, op)
+        part = gathered_part(group, op)
         gathered = ceil(geometry.facts.tensor_bytes(op.output) * part) if part else 0
         others = Passed(
             gathered=gathered if self.by_channels else 0,
             among_cores=gathered if self.cores_by_channels else 0,
             senders=configuration.cores if group.is_nested else 1,
-            fetched=_fetched(group, op),
-            unit_share=self.unit_share,
+            fetched=fetched(group, op),
+            unit_share=self.share / (configuration.units if self.by_channels else 1),
             apart=group.is_nested and not self.cores_by_channels,
             halos=halos,
             ways=self.ways,
@@ -357,7 +233,7 @@ class _Steps:
             nram_read, nram_written = nram_read + exchanged, nram_written + awaited
         elif exchanged:
             between = LevelBytes(exchanged, awaited)
-        copying = copying_cycles(group, op)
+        copying = self.copying[step]
         arriving, handed = self.arrivals.inputs(step)
         elements = group.core_frustums.made_bytes(op.output) // geometry.facts.tensors[op.output].element_bytes
         return StepTraffic(
@@ -365,7 +241,7 @@ class _Steps:
             # depth-first, and where a core works on its tile alone, there is only one
             stage=0 if (stage := group.stage_of[step]) is None else stage[0],
             dataflow=use.dataflow.value,
-            compute_cycles=ceil(use.cycles * share) + copying,
+            compute_cycles=self.compute_cycles[step],
             array_cycles=ceil(use.array_cycles * share),
             call_cycles=ceil(use.call_cycles * share) + copying,
             nram_read_cycles=ceil(use.read_port_cycles * share) + draining,
@@ -397,16 +273,15 @@ class _Steps:
         key = (op.dtype if op.matrix is not None else "", axes)
         found = self.parts_of.get(key)
         if found is None:
-            found = []
+            found, rows = [], self.group.walk.rows
             for ox, oy in arranged_lanes(op, self.group.profile):
                 lanes = {"W": ox, "H": oy}
-                parts = tuple([(self.divide.get(axis, 1), lanes.get(axis, 1)) for axis in axes])
+                parts = tuple([(self.parts if axis == rows else 1, lanes.get(axis, 1)) for axis in axes])
                 found.append(parts if ox * oy * self.parts > 1 else None)
             self.parts_of[key] = found
         return found
 
     def _use(self, step: int) -> tuple[int, int, CoreUse, float]:
-        """Channels of a core, positions, what the op costs in a core, and energy of the array's own storage."""
         group = self.group
         geometry, weights, slices = group.geometry, group.weights[step], group.slices
         op = geometry.ops[step]

@@ -151,11 +151,10 @@ def step_weights(
         weights = known.get(key)
         if not isinstance(weights, StepWeights):
             weights = _step_weights(geometry, op, (units, cores, depth), room, profile, beside)
-            weights = replace(weights, comes_again=again and weights.size_bytes > 0)
-            if weights.in_one_buffer is not None:
-                weights = replace(
-                    weights, in_one_buffer=replace(weights.in_one_buffer, comes_again=weights.comes_again)
-                )
+            if again and weights.size_bytes:
+                one = weights.in_one_buffer
+                one = None if one is None else replace(one, comes_again=True)
+                weights = replace(weights, comes_again=True, in_one_buffer=one)
             known[key] = weights
         found.append(weights)
     of_all = geometry.worked_out[of_group] = tuple(found)
@@ -208,11 +207,10 @@ def _sliced(whole: StepWeights, op: OpFacts, channels: int, room: int, profile: 
     sliced = whole.slice_bytes - shared
     if not sliced:
         return whole
-    tried = []
-    for slices in slices_tried(sliced, channels, room, shared):
-        size = ceil_div(sliced * ceil_div(channels, slices), channels)
-        tried.append(replace(whole, slices=slices, slice_bytes=shared + size))
-    return min(tried, key=lambda weights: passes_of(weights, op, channels, profile))
+    tried = slices_tried(sliced, channels, room, shared)
+    slices = min(tried, key=lambda slices: _passes(slices, op, channels, profile))
+    size = ceil_div(sliced * ceil_div(channels, slices), channels)
+    return replace(whole, slices=slices, slice_bytes=shared + size)
 
 
 def slices_tried(size: int, channels: int, room: int, shared: int = 0) -> range:
@@ -227,7 +225,11 @@ def slices_tried(size: int, channels: int, room: int, shared: int = 0) -> range:
 
 def passes_of(weights: StepWeights, op: OpFacts, channels: int, profile: Profile) -> int:
     """How often the array goes over the same positions for so many channels of a core, slice by slice."""
-    return weights.slices * array_passes(op, ceil_div(channels, weights.slices), profile)
+    return _passes(weights.slices, op, channels, profile)
+
+
+def _passes(slices: int, op: OpFacts, channels: int, profile: Profile) -> int:
+    return slices * array_passes(op, ceil_div(channels, slices), profile)
 
 
 def _share(size_bytes: int, channels: int, is_factor: bool, parts: int, depth: Fraction) -> int:

@@ -145,10 +145,7 @@ def test_search_is_never_worse_than_rules_and_none(start: int, rules: dict[str, 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_search_is_not_worse_where_rules_keep_a_group_from_the_largest_tile(objective: str) -> None:
     """FUSE-11 binds `rules` alone: of these ops the largest tile reads twice what a smaller one does."""
-    model = Model()
-    x = model.input([1, 16, 11, 5])
-    x = model.node("Mul", [x, x])
-    model.output(model.node("Mul", [model.node("Softmax", [model.relu(x)], axis=2), x]))
+    model = read_twice()
     found, grown = (
         objective_of(
             plan_model(
@@ -161,6 +158,44 @@ def test_search_is_not_worse_where_rules_keep_a_group_from_the_largest_tile(obje
         for fusion in ("search", "rules")
     )
     assert found <= grown * (1 + _ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("nram_bytes", "group", "asked"), [(1_500, 0b0011, 1), (1_500, 0b1111, 2), (20_000, 0b1111, 1)]
+)
+def test_strategies_share_a_tiling_that_fuse_11_does_not_decide(
+    monkeypatch: pytest.MonkeyPatch, nram_bytes: int, group: int, asked: int
+) -> None:
+    """Whichever asks first; where the rule refuses a tile each strategy has its own."""
+    facts, profile = read_twice().facts(), small_profile(nram_bytes=nram_bytes)
+    alone = [Evaluator(facts, profile, Options(fusion=fusion)).tiling(group) for fusion in ("search", "rules")]
+    calls: list[object] = []
+
+    def counted(*arguments: Any) -> Choice | Refusal:
+        calls.append(arguments)
+        return choose_tiling(*arguments)
+
+    monkeypatch.setattr("compiler.fusion.evaluate.choose_tiling", counted)
+    for order in (("search", "rules"), ("rules", "search")):
+        calls.clear()
+        first = Evaluator(facts, profile, Options(fusion=order[0]))
+        found = dict(zip(order, (first.tiling(group), first.under(order[1]).tiling(group)), strict=True))
+        assert len(calls) == asked
+        for own, fusion in zip(alone, ("search", "rules"), strict=True):
+            again = found[fusion]
+            assert isinstance(own, Choice)
+            assert isinstance(again, Choice)
+            assert (again.tiling, again.cost) == (own.tiling, own.cost)
+
+
+@cache
+def read_twice() -> Model:
+    """Ops of which the largest tile reads twice what a smaller one does."""
+    model = Model()
+    x = model.input([1, 16, 11, 5])
+    x = model.node("Mul", [x, x])
+    model.output(model.node("Mul", [model.node("Softmax", [model.relu(x)], axis=2), x]))
+    return model
 
 
 @cache

@@ -18,7 +18,9 @@ from compiler.tiling.choose import _Found, _largest_tiles, _tilings
 from compiler.tiling.estimate import TilePlan, estimates
 from compiler.tiling.figures import PHYSICAL, Check
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.price import leasts
 from compiler.tiling.tile import HaloMode
+from compiler.tiling.traffic import GroupWork
 from compiler.tiling.wishes import Wishes
 from tests.compiler.fusion.test_search import case
 from tests.models import Model
@@ -81,6 +83,21 @@ def test_an_estimate_is_the_same_alone_and_among_others(seed: int, group: int) -
         alone = estimates([replace(plan)], these.profile)
         for figure in ("dram_bytes", "cycles", "energy_pj"):
             assert getattr(alone, figure)[0] == pytest.approx(getattr(together, figure)[number], rel=1e-12)
+
+
+@pytest.mark.parametrize(("seed", "group", "part"), [(128, 50, 0.04), (86, 7, 0.9), (12, 30, 0.9), (3, 3, 0.9)])
+def test_no_price_is_below_what_it_is_said_to_be_at_least(seed: int, group: int, part: float) -> None:
+    """What cannot cost less than the best is not priced. Some price comes so near to it, but where units exchange."""
+    these = tried(seed, group)
+    parts = []
+    for worked in these.worked:
+        cost = worked.priced(these.profile).cost
+        alone, with_work = leasts(GroupWork(worked.group), these.profile)
+        assert alone.dram_bytes == with_work.dram_bytes == cost.dram_bytes
+        assert alone.cycles <= with_work.cycles <= cost.cycles
+        assert alone.energy_pj <= with_work.energy_pj <= cost.energy_pj
+        parts.append(with_work.cycles / cost.cycles)
+    assert max(parts) > part
 
 
 def one_each(outcomes: list[Worked | Check]) -> Callable[[int], Iterator[Worked | Check]]:

@@ -8,10 +8,11 @@ from compiler.cost.model import price
 from compiler.profile import builtin_profile
 from compiler.program.loops.time import time_of
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.loads import input_reads
 from compiler.tiling.pace import Passed, awaited_cycles, summed_in_turn
 from compiler.tiling.sharing import passed_parts
 from compiler.tiling.tile import HaloMode, Spread
-from compiler.tiling.traffic import input_reads, traffic_of
+from compiler.tiling.traffic import traffic_of
 from tests.compiler.program.lowered import Network, chip, group, lower
 from tests.compiler.tiling.tilings import configuration
 from tests.models import Model
