@@ -49,9 +49,9 @@ def phases_of(
     """By node of a group, which has `count`, how much later than its tile it may run, in iterations.
 
     `program`: the commands with their waits, `nodes` theirs; `ready`: its timeline where engines take what is ready;
-    `pairs`: of nodes. Four answers: the mean of their times there; the same, but what a call waits for in its tile at
-    most one iteration ahead of it, and what waits for the call at most one behind, as buffers are two; these just one
-    iteration ahead and behind; and that with all else with its tile.
+    `pairs`: of nodes. Five answers: the mean of their times there, and the earliest; the mean, but what a call waits
+    for in its tile at most one iteration ahead of it, and what waits for the call at most one behind, as buffers are
+    two; these just one iteration ahead and behind; and that with all else with its tile.
     """
     calls = np.zeros(count, dtype=np.bool_)
     calls[nodes[program.commands["call"] >= 0]] = True
@@ -59,16 +59,16 @@ def phases_of(
     ahead, behind = np.zeros((2, count), dtype=np.bool_)
     ahead[one[calls[other] & ~calls[one]]] = True
     behind[other[calls[one] & ~calls[other]]] = True
-    met = _delays(commands, nodes, program, ready, count)
+    met, earliest = _delays(commands, nodes, program, ready, count)
     near = np.where(calls, 0.0, met)
     just = near.copy()
     near[ahead], near[behind] = np.maximum(near[ahead], -1.0), np.minimum(near[behind], 1.0)
     just[ahead], just[behind] = -1.0, 1.0
-    return [met, near, just, behind - ahead.astype(np.float64)]
+    return [met, earliest, near, just, behind - ahead.astype(np.float64)]
 
 
-def _delays(commands: Commands, nodes: Ints, program: Program, ready: Timeline, count: int) -> Phases:
-    """By node the mean of its delays in the middle half of the iterations, if it has any; of all otherwise."""
+def _delays(commands: Commands, nodes: Ints, program: Program, ready: Timeline, count: int) -> tuple[Phases, Phases]:
+    """By node the mean and the least of its delays in the middle half of the iterations, if it has any there."""
     # of each node and iteration the first command
     looping = np.flatnonzero(commands.iterations >= 0)
     span = int(commands.iterations.max(initial=0)) + 1
@@ -93,6 +93,8 @@ def _delays(commands: Commands, nodes: Ints, program: Program, ready: Timeline, 
     has_middle = np.zeros(count, dtype=np.bool_)
     has_middle[node_of[is_middle]] = True
     kept = is_middle | ~has_middle[node_of]
-    counts = np.bincount(node_of[kept], minlength=count)
-    found: Phases = np.bincount(node_of[kept], weights=delays[kept], minlength=count) / np.maximum(1, counts)
-    return found
+    node_of, delays = node_of[kept], delays[kept]
+    counts, least = np.bincount(node_of, minlength=count), np.full(count, np.inf)
+    np.minimum.at(least, node_of, delays)
+    mean = np.bincount(node_of, weights=delays, minlength=count) / np.maximum(1, counts)
+    return mean, np.where(counts > 0, least, 0.0)

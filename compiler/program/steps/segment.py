@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
@@ -230,10 +230,10 @@ class _Orders:
         demands, its = self.demands.ordered(group.samples), conflicts.nodes.slice(group.number)
         nodes = group.nodes - its.start
         # those of loops, too: a loop that lets loads go less far ahead may be faster than what is ready first
-        orders = []
+        orders, pairs, node_count = [], self._pairs(its), its.stop - its.start
         ready = ready_first(program, demands, commands.steps)
-        pairs = self._pairs(its)
-        for phases in phases_of(commands, nodes, program, ready[0], pairs, its.stop - its.start):
+        found_phases = [phases_of(commands, nodes, program, one, pairs, node_count) for one in ready]
+        for phases in chain.from_iterable(found_phases):
             turns = self._turns(found.columns, its, pairs, phases)
             at = np.where(commands.iterations < 0, -int(turns.stages.max()), commands.iterations - turns.stages[nodes])
             orders.append(np.lexsort((np.arange(count), turns.places[nodes], at)).astype(np.int64))
