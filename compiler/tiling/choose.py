@@ -21,12 +21,7 @@ from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import Block, CandidateTable, KnownFigures
 from compiler.tiling.cheapest import Worked, cheapest, most_promising
-from compiler.tiling.configurations import (
-    PARTS_MAX,
-    finer_configurations,
-    simple_configurations,
-    summed_configurations,
-)
+from compiler.tiling.configurations import PARTS_MAX, finer_configurations, simple_configurations, summed_configurations
 from compiler.tiling.core import core_tile_for
 from compiler.tiling.estimate import TilePlan
 from compiler.tiling.exact import figures_of
@@ -131,22 +126,22 @@ def _summed_in_parts(
     if table is None:
         return []
     simple = simple_configurations(geometry, table, profile, wishes.halo, wishes.placement)
-    waiting = dict(enumerate(choice for base in simple for choice in summed_configurations(table, base)))
-    places = [place for place, base in enumerate(simple) for _ in summed_configurations(table, base)]
+    tried = [(place, choice) for place, base in enumerate(simple) for choice in summed_configurations(table, base)]
+    waiting = {number: choice for number, (_, choice) in enumerate(tried)}
     known, parts, most = KnownFigures(), 2, min(geometry.summed_extent, PARTS_MAX)
     fewest: dict[tuple[object, ...], tuple[tuple[int, int, int], _Found]] = {}
     while waiting and parts <= most:
         search = _Search(table, profile, tuple(waiting.values()), bound, wishes.split, known)
-        numbers = dict(zip(map(id, search.candidates.blocks), waiting, strict=True))
+        numbers = {block.begin: number for block, number in zip(search.candidates.blocks, waiting, strict=True)}
         found = search.found()
-        kept = set(map(id, _without_twins([], found)))
+        kept = {entry.block.begin for entry in _without_twins([], found)}
         for entry in found:
-            number, plan = numbers[id(entry.block)], entry.plan
+            number, plan = numbers[entry.block.begin], entry.plan
             key = (number, *plan.tile.items())
-            if id(entry) in kept and key not in fewest:
+            if entry.block.begin in kept and key not in fewest:
                 if not isinstance(completed(table, profile, plan.configuration, plan.tile), TiledGroup):
                     continue
-                fewest[key] = (places[number], parts, number), entry
+                fewest[key] = (tried[number][0], parts, number), entry
             if entry.is_whole:
                 del waiting[number]
         parts *= 2

@@ -1,7 +1,7 @@
 """Run the benchmarks: `python -m tests.bench [NAME ...]`; without names all of them.
 
 A name may be followed by tables of that benchmark, where these can be chosen: `search n2 n3`. `plans` runs only
-where it is given a file, `chosen` only where it is named, for the plans that are named.
+where it is given a file, `chosen` and `orders` only where they are named, for the plans that are named.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tests.bench import (
     light_models,
     long_axes,
     loops,
+    orders,
     partition,
     plan_first,
     planning,
@@ -103,6 +104,9 @@ def main(names: list[str]) -> int:
         return 0
     if names and names[0] == "recurrence" and all(name in recurrence.TABLES for name in names[1:]):
         recurrence.run(tuple(names[1:]) or recurrence.TABLES)
+        return 0
+    if names and names[0] == "orders":
+        orders.run(*names[1:])
         return 0
     if names and names[0] == "chosen":
         chosen.run(*names[1:])
