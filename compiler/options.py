@@ -124,7 +124,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     verify: Literal["values", "none"] = "values"
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
     dims: dict[str, FixedExtent | DimRange] = {}
-    tables: Annotated[tuple[dict[str, Extent], ...], msgspec.Meta(max_length=64)] = ()
+    tables: Annotated[tuple[dict[str, FixedExtent], ...], msgspec.Meta(max_length=64)] = ()
     time_limit_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     memory_limit_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
 
@@ -274,8 +274,9 @@ def _invalid(values: Mapping[str, object], error: str) -> RequestError:
     described, words = DESCRIPTIONS[name], _in_words(message)
     nearest = did_you_mean(value, described.values.split(", ")) if isinstance(value, str) else ""
     shown, empty = printable(json.dumps(value, default=str)), ""
-    if name == "dims" and path.endswith(".min") and value == 0:
-        empty = f"Begin the range at 1, and compile apart with --set {printable(path.removesuffix('.min'))}=0"
+    dim, _, field = path.rpartition(".")
+    if name == "dims" and field in ("min", "max") and value == 0:
+        empty = f"Begin the range at 1, and compile apart with --set {printable(dim)}=0"
     return RequestError(
         f"option {printable(path)} cannot be {shown}" + ("" if _allowed(name) else f": {words}"),
         code="invalid_option",

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import onnx
@@ -133,3 +134,16 @@ def data_elsewhere(what: str, node: str | None, where: str, op_type: str | None 
 def unless(refusal: Refusal) -> str:
     """Why the host runs a node that the accelerator could run in another form."""
     return f"not run by the accelerator unless {refusal.reason} (here {refusal.actual})"
+
+
+@contextmanager
+def of_empty(dims: Mapping[str, int]) -> Iterator[None]:
+    """Errors of reading a model, whose hint names a dimension that is fixed at 0: not every op can be empty."""
+    try:
+        yield
+    except ModelError as error:
+        empty = [printable(name, 80) for name, extent in dims.items() if extent == 0]
+        if empty:
+            given = " ".join(f"--set dims.{name}=0" for name in empty)
+            error.hint = f"This op may not be possible without elements: give another extent than {given}"
+        raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -66,7 +66,7 @@ _PROFIT: Final = MappingProxyType({"FUSE-5": structure.fuse_5, "FUSE-6": structu
 
 
 class _Watched:
-    """A capacity rule of worked out tilings that binds or is only looked at; `holds`: it has held whenever asked."""
+    """Rule FUSE-11, which binds or is only recorded; `holds`: it has held for all tilings that were worked out."""
 
     def __init__(self, rule: Constraint, *, binds: bool) -> None:
         self.binds, self.holds = binds, True
@@ -74,7 +74,7 @@ class _Watched:
 
     def __call__(self, figures: Figures) -> Check:
         if not self.binds and isinstance(figures.whole_map, np.ndarray):
-            # of candidates nobody knows yet what they load
+            # candidates load nothing as far as their figures say, so the rule holds for all of them
             return Check(rule="FUSE-11", holds=True, actual=0, limit=0)
         check = self._rule(figures)
         self.holds &= bool(np.all(check.holds))
@@ -116,7 +116,7 @@ class Evaluator:
         self._by_group: dict[int, Choice | Refusal] = {}
         self._refined: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice]] = {}
         self._by_content: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
-        # what follows for contents that nobody has asked about
+        # contents not asked about whose tilings are known: those of others that differ in whether FUSE-11 binds
         self._alike: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
 
     def pinned(self, pins: Mapping[int, Pin], apart: tuple[tuple[int, int], ...]) -> Evaluator:
@@ -152,6 +152,10 @@ class Evaluator:
             return ("FUSE-11", "FUSE-18")
         return ("FUSE-11",) if group in self._chains or self.options.fusion == "search" else ()
 
+    def _in_force_but(self, left_out: Collection[str]) -> tuple[str, ...]:
+        """The ids of the capacity rules in force without some."""
+        return tuple(rule_id for rule_id, _ in self._capacity_rules if rule_id not in left_out)
+
     def chain_fits(self, group: int) -> bool:
         """True if a chain of strategy `none` has a tiling; from then on the group counts as one."""
         if group not in self._chains and group not in self._by_group:
@@ -173,7 +177,7 @@ class Evaluator:
         if self._latest is None or self._latest[0] != group:
             self._projections.trim()
             geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
-            content = (len(self.constraints(group)), self._pins.get(group), geometry.content())
+            content = (self._in_force_but(self._left_out(group)), self._pins.get(group), geometry.content())
             self._latest = group, content, geometry
         return self._latest[1:]
 
@@ -201,8 +205,8 @@ class Evaluator:
         self._by_content[content] = (geometry.inputs, geometry.indices, found)
         if watched is not None and watched.holds:
             # under strategies that the rule binds and under those that it does not the tiling is the same
-            bound = content[0] - 1 if watched.binds else content[0] + 1
-            self._alike[bound, *content[1:]] = self._by_content[content]
+            other = self._in_force_but({*left_out} ^ {"FUSE-11"})
+            self._alike[other, *content[1:]] = self._by_content[content]
         return found
 
     def price(self, group: int) -> Totals | None:

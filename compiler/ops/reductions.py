@@ -77,7 +77,8 @@ Reduction = Callable[[Values, tuple[int, ...]], Any]
 
 def _mean(data: Values, axes: tuple[int, ...]) -> Values:
     total = np.sum(data, axis=axes, keepdims=True)  # small integers sum in int64
-    return divide(total, np.asarray(prod(data.shape[axis] for axis in axes), dtype=total.dtype))
+    # of nothing the mean is undefined; ONNX Runtime says 0
+    return divide(total, np.asarray(max(1, prod(data.shape[axis] for axis in axes)), dtype=total.dtype))
 
 
 def _bounds(data: Values) -> tuple[Any, Any]:

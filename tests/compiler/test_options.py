@@ -348,6 +348,12 @@ def test_a_shape_of_tables_that_dims_do_not_allow_is_refused(shape: dict[str, in
     assert name in error.message
 
 
-@pytest.mark.parametrize("tables", [{"n": 2}, [2], [{"n": 0}], [{"n": "2"}], [{"n": 2}] * 65])
+def test_a_shape_of_tables_names_a_dimension_that_is_fixed_at_0() -> None:
+    tables = [{"n": 2, "past": 0}]
+    assert list(parse_options({"dims": {**DIMS, "past": 0}, "tables": tables}).tables) == tables
+    assert refused({"dims": {**DIMS, "past": 0}, "tables": [{"n": 2, "past": 1}]}).limit == "0"
+
+
+@pytest.mark.parametrize("tables", [{"n": 2}, [2], [{"n": -1}], [{"n": "2"}], [{"n": 2}] * 65])
 def test_what_is_no_list_of_at_most_64_shapes_is_refused(tables: Any) -> None:
     assert refused({"dims": DIMS, "tables": tables}).code == "invalid_option"

@@ -1,9 +1,12 @@
 """At which time of a tile each node comes if engines take what is ready first: by a simulation of some iterations.
 
-Engines do not keep the order of steps there: each takes, of its steps' next commands, one that waits for nothing.
+Engines do not keep the order of steps there: each takes, of its steps' next commands, one that waits for nothing, the
+most urgent first if asked for (that after which most comes).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -44,14 +47,14 @@ def waits_of(commands: Commands, slots: Ints, pairs: Pairs) -> tuple[Rows, Rows]
 
 
 def phases_of(
-    commands: Commands, nodes: Ints, program: Program, ready: Timeline, pairs: Pairs, count: int
-) -> list[Phases]:
+    commands: Commands, nodes: Ints, program: Program, ready: Sequence[Timeline], pairs: Pairs, count: int
+) -> Iterator[Phases]:
     """By node of a group, which has `count`, how much later than its tile it may run, in iterations.
 
-    `program`: the commands with their waits, `nodes` theirs; `ready`: its timeline where engines take what is ready;
-    `pairs`: of nodes. Five answers: the mean of their times there, and the earliest; the mean, but what a call waits
-    for in its tile at most one iteration ahead of it, and what waits for the call at most one behind, as buffers are
-    two; these just one iteration ahead and behind; and that with all else with its tile.
+    `program`: the commands with their waits, `nodes` theirs; `ready`: its timelines where engines take what is ready;
+    `pairs`: of nodes. Of each timeline the mean of a node's times, and the earliest; then the mean, but what a call
+    waits for in its tile at most one iteration ahead of it, and what waits for the call at most one behind, as buffers
+    are two; then these just one iteration ahead and behind. Last that with every other node in its tile's iteration.
     """
     calls = np.zeros(count, dtype=np.bool_)
     calls[nodes[program.commands["call"] >= 0]] = True
@@ -59,12 +62,16 @@ def phases_of(
     ahead, behind = np.zeros((2, count), dtype=np.bool_)
     ahead[one[calls[other] & ~calls[one]]] = True
     behind[other[calls[one] & ~calls[other]]] = True
-    met, earliest = _delays(commands, nodes, program, ready, count)
-    near = np.where(calls, 0.0, met)
-    just = near.copy()
-    near[ahead], near[behind] = np.maximum(near[ahead], -1.0), np.minimum(near[behind], 1.0)
-    just[ahead], just[behind] = -1.0, 1.0
-    return [met, earliest, near, just, behind - ahead.astype(np.float64)]
+    for timeline in ready:
+        mean, earliest = _delays(commands, nodes, program, timeline, count)
+        near = np.where(calls, 0.0, mean)
+        just = near.copy()
+        near[ahead], near[behind] = np.maximum(near[ahead], -1.0), np.minimum(near[behind], 1.0)
+        just[ahead], just[behind] = -1.0, 1.0
+        yield from (mean, earliest, near, just)
+    in_its_tile = np.zeros(count)
+    in_its_tile[ahead], in_its_tile[behind] = -1.0, 1.0
+    yield in_its_tile
 
 
 def _delays(commands: Commands, nodes: Ints, program: Program, ready: Timeline, count: int) -> tuple[Phases, Phases]:

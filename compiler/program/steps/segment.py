@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +41,6 @@ from compiler.program.steps.waits import (
 from compiler.program.timing.demands import Demands, demands_of
 from compiler.program.timing.order import fastest, ready_first
 from compiler.program.timing.ticks import Ints
-from compiler.program.timing.timeline import timeline_under
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 
@@ -232,8 +231,7 @@ class _Orders:
         # those of loops, too: a loop that lets loads go less far ahead may be faster than what is ready first
         orders, pairs, node_count = [], self._pairs(its), its.stop - its.start
         ready = ready_first(program, demands, commands.steps)
-        found_phases = [phases_of(commands, nodes, program, one, pairs, node_count) for one in ready]
-        for phases in chain.from_iterable(found_phases):
+        for phases in phases_of(commands, nodes, program, ready, pairs, node_count):
             turns = self._turns(found.columns, its, pairs, phases)
             at = np.where(commands.iterations < 0, -int(turns.stages.max()), commands.iterations - turns.stages[nodes])
             orders.append(np.lexsort((np.arange(count), turns.places[nodes], at)).astype(np.int64))
@@ -284,7 +282,7 @@ class _Orders:
         steps = self.conflicts.nodes.steps[its]
         return turns_of(steps, found.once[steps], pairs, phases)
 
-    def _phases(self, group: GroupStatements, found: _Found, inside: Inside, pairs: Pairs) -> list[Phases]:
+    def _phases(self, group: GroupStatements, found: _Found, inside: Inside, pairs: Pairs) -> Iterator[Phases]:
         """Phases that a group's nodes may have, from engines that take what is ready first."""
         its = self.conflicts.nodes.slice(group.number)
         commands = found.columns.first
@@ -293,5 +291,5 @@ class _Orders:
         samples = commands.kinds + group.first_kind
         rows, demands = self.program.commands[samples], self.demands.ordered(samples)
         program = self.program.once(rows, offsets, waits)
-        ready = timeline_under(program, demands, commands.steps)
+        ready = ready_first(program, demands, commands.steps)
         return phases_of(commands, nodes - its.start, program, ready, pairs, its.stop - its.start)

@@ -196,6 +196,17 @@ def test_a_dimension_may_be_given_as_a_range_and_counts_by_its_maximum() -> None
     assert model.graph(options.maxima).tensors[y].shape == (9, 4)
 
 
+def test_an_op_that_cannot_be_empty_is_refused_with_the_dimension_that_is() -> None:
+    model = Model()
+    model.output(model.node("Conv", [model.input([1, 3, "height", 8]), model.weight(4, 3, 3, 3)]))
+    with pytest.raises(ModelError) as caught:
+        model.graph({"height": 0})
+    assert "--set dims.height=0" in str(caught.value.hint)
+    with pytest.raises(ModelError) as caught:
+        model.graph({"height": 1})
+    assert "--set dims" not in str(caught.value.hint)
+
+
 def test_an_empty_past_leaves_what_comes_after_it() -> None:
     """IMPORT-10: a dimension fixed at 0; the input has no elements, and nothing reads it."""
     model = Model()
