@@ -109,8 +109,8 @@ def cheapest(
         if isinstance(outcome, Check):
             failing.append(outcome)
             return False
-        leasts = outcome.least(profile, wishes.objective)
-        heappush(fitting, ((next(leasts),), number, outcome, smaller, leasts))
+        bounds = outcome.least(profile, wishes.objective)
+        heappush(fitting, ((next(bounds),), number, outcome, smaller, bounds))
         orders.add(plans[number].configuration.order)
         return outcome.group.tile == plans[number].tile
 

@@ -141,14 +141,8 @@ def summed_configurations(table: SizeTable, base: Configuration) -> tuple[Config
     product = table.geometry.product
     if product is None or product.matrix is None or not _may_sum(base):
         return ()
-    known, key = table.candidates.known, ("summed", id(base), table.channels_are_free)
-    found: tuple[Configuration, tuple[Configuration, ...]] | None = known.get(key)
-    if found is None:
-        outer = [replace(c, slices_outer=c.channel_slices > 1) for c in _slices(table, replace(base, input_slices=2))]
-        # the base stands beside the result: an id names it only while it lives
-        both = (replace(c, double_buffered=b) for c in outer for b in (True, False))
-        found = known[key] = (base, tuple(dict.fromkeys(both)))
-    return found[1]
+    outer = [replace(c, slices_outer=c.channel_slices > 1) for c in _slices(table, replace(base, input_slices=2))]
+    return tuple(dict.fromkeys(replace(c, double_buffered=b) for c in outer for b in (True, False)))
 
 
 def _may_sum(base: Configuration) -> bool:

@@ -195,7 +195,7 @@ class _Refinement:
                 continue
             self._seen.add(key)
             self._left -= 1
-            group = _held(way.table, self._profile, way.configuration, tile)
+            group = _lowerable(way.table, self._profile, way.configuration, tile)
             if group is None:
                 continue
             work = GroupWork(group)
@@ -260,16 +260,12 @@ def _line(axis: str, extent: int, lane: int) -> tuple[str, tuple[int, ...]]:
     return axis, tuple(sizes)
 
 
-def _held(
+def _lowerable(
     table: SizeTable,
     profile: Profile,
     configuration: Configuration,
     tile: Mapping[str, int],
 ) -> TiledGroup | None:
-    """A tile under a configuration, worked out; None where it cannot be, or has no room in the unit's memory."""
+    """A tile under a configuration, worked out; None where no core tile fits, or where it cannot be lowered."""
     group = completed(table, profile, configuration, tile)
-    if not isinstance(group, TiledGroup) or lowering_check(group) is not None:
-        return None
-    # without weights and address tables, which take more of the room
-    is_held = group.tile_bytes + group.buffered_bytes <= profile.units.memory.capacity_bytes
-    return group if is_held else None
+    return group if isinstance(group, TiledGroup) and lowering_check(group) is None else None

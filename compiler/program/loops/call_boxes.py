@@ -49,7 +49,7 @@ def _mark_uneven(
     begins = np.zeros((len(geometry.given), len(its), axes, tile_counts.shape[1]), dtype=np.int64)
     ends = np.zeros_like(begins)
     begins[0] = ends[0] = entry_slopes
-    # operands of which a statement reads nothing at any tile: a slice of a concat lies in one of its operands
+    # by slot and statement: no tile reads the operand, as where all slices of a concat come from another one
     unneeded = np.zeros((len(geometry.given), len(its)), dtype=np.bool_)
     bad = np.zeros(len(its), dtype=np.bool_)
     is_part, summed = geometry.is_part[entries], fields.slopes_of(its, np.full(len(its), ENTRY_SUM))

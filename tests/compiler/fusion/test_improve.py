@@ -190,7 +190,7 @@ def test_strategies_share_a_tiling_that_fuse_11_does_not_decide(
 
 @cache
 def read_twice() -> Model:
-    """Ops of which the largest tile reads twice what a smaller one does."""
+    """A chain whose largest tile reads its input two times as often as a smaller tile."""
     model = Model()
     x = model.input([1, 16, 11, 5])
     x = model.node("Mul", [x, x])

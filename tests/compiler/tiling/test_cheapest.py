@@ -87,7 +87,7 @@ def test_an_estimate_is_the_same_alone_and_among_others(seed: int, group: int) -
 
 @pytest.mark.parametrize(("seed", "group", "part"), [(128, 50, 0.04), (86, 7, 0.9), (12, 30, 0.9), (3, 3, 0.9)])
 def test_no_price_is_below_what_it_is_said_to_be_at_least(seed: int, group: int, part: float) -> None:
-    """What cannot cost less than the best is not priced. Some price comes so near to it, but where units exchange."""
+    """A bound is at most the price; some bound of each case is at least `part` of it, little where units pass halos."""
     these = tried(seed, group)
     parts = []
     for worked in these.worked:
