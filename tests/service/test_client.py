@@ -287,7 +287,9 @@ def test_ctrl_c_while_a_service_compiles_cancels_the_job_and_says_so(
         os.killpg(process.pid, signal.SIGINT)
         said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert f"interrupted: job {job.id} on {service.url} is being cancelled" in said
+    # the work may have ended before the request to cancel is answered
+    interrupted = f"interrupted: job {job.id} on {service.url} is"
+    assert f"{interrupted} being cancelled" in said or f"{interrupted} cancelled" in said
     assert "Traceback" not in said
     assert api.finished(job.id)["state"] == "cancelled"
 
