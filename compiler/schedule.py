@@ -42,6 +42,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 
 Extent = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+HeldBytes = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 NodeName = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 AxisName = Annotated[str, msgspec.Meta(min_length=1, max_length=16)]
 
@@ -74,6 +75,23 @@ class PinnedPlacement(_Pinned, frozen=True, kw_only=True, forbid_unknown_fields=
     walk: tuple[AxisName, ...] | None = None
 
 
+class PinnedTensor(_Pinned, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A tensor that stays on the chip between groups, as a plan's `handover` has it."""
+
+    tensor: NodeName
+    axis: AxisName
+    share: Extent
+    before_end: HeldBytes
+
+
+class PinnedHandover(_Pinned, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What stays on the chip between a group and others."""
+
+    hands: PinnedTensor | None = None
+    takes: tuple[PinnedTensor, ...] = ()
+    held_bytes: HeldBytes = 0
+
+
 class PinnedOp(_Pinned, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How the weights of an op are read; `part`: which of the ops that its node became, None: all of them."""
 
@@ -89,6 +107,7 @@ class PinnedGroup(_Pinned, frozen=True, kw_only=True, forbid_unknown_fields=True
     tiling: PinnedTiling | None = None
     halo: dict[AxisName, HaloName] = {}
     placement: PinnedPlacement | None = None
+    handover: PinnedHandover | None = None
     ops: tuple[PinnedOp, ...] = ()
 
 
@@ -140,6 +159,7 @@ class _GroupIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tiling: _TilingIn | None = None
     halo: dict[AxisName, HaloName] | None = None
     placement: PinnedPlacement | None = None
+    handover: PinnedHandover | None = None
     ops: tuple[_OpIn, ...] = ()
     id: Any = None
     mode: Any = None
@@ -285,6 +305,7 @@ def _group(given: _GroupIn, where: str) -> PinnedGroup:
         tiling=None if given.tiling is None else _tiling(given.tiling, f"{where}.tiling"),
         halo=dict(sorted((given.halo or {}).items())),
         placement=None if placement == PinnedPlacement() else placement,
+        handover=None if given.handover == PinnedHandover() else given.handover,
         ops=tuple(ops),
     )
 

@@ -98,6 +98,20 @@ def busiest_link(profile: Profile, units: int, transfers: int) -> float:
     return 1 - min(columns, units - 1) / units if units > columns else (units - 1) / units
 
 
+def scattered_share(profile: Profile) -> float:
+    """What the busiest link or engine carries where each unit gives every other a part of its own, as a part of all.
+
+    Half of it crosses the middle of a mesh's longer side, over as many links each way as the other side has. Round a
+    ring a byte goes a quarter of the way on average, and links go both ways.
+    """
+    units, link = profile.units.count, profile.engines.link
+    if not profile.units.are_cores or link is None:
+        return 1 / units
+    if link.topology == "ring":
+        return 1 / min(units, 8)
+    return max(1 / units, mesh_columns(profile.cores) / (4 * profile.cores))
+
+
 def handed_bytes_per_cycle(profile: Profile, units: int) -> float:
     """Bytes that arrive per cycle at all units together where what all need is read in parts that they hand each other.
 

@@ -60,6 +60,7 @@ def _larger_tiles(evaluator: Evaluator, group: int, choice: Choice) -> Iterator[
     if tiling.rounds * configuration.channel_slices == 1:
         return
     geometry = GroupGeometry(evaluator.facts, tuple(bits(group)))
+    profile = evaluator.profile.holding(configuration.handover.held_bytes)
     tile = dict(zip(tiling.axes, tiling.tile, strict=True))
     core = dict(zip(tiling.axes, tiling.core_tile, strict=True))
     extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
@@ -68,7 +69,7 @@ def _larger_tiles(evaluator: Evaluator, group: int, choice: Choice) -> Iterator[
         if axis == "C" or count == 1:
             continue
         wider = {**tile, axis: ceil_div(extent, count - 1)}
-        larger = TiledGroup(geometry, evaluator.profile, configuration, wider, core)
+        larger = TiledGroup(geometry, profile, configuration, wider, core)
         if larger.walk.rounds < tiling.rounds:
             yield larger
     slices = configuration.channel_slices
@@ -77,4 +78,4 @@ def _larger_tiles(evaluator: Evaluator, group: int, choice: Choice) -> Iterator[
         wider = {**tile, "C": min(extents["C"], ceil_div(extents["C"], parts))}
         fewer = replace(configuration, channel_slices=slices - 1)
         if wider["C"] > tile["C"]:
-            yield TiledGroup(geometry, evaluator.profile, fewer, wider, core)
+            yield TiledGroup(geometry, profile, fewer, wider, core)

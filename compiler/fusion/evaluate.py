@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 
-from compiler.cost.objective import NO_TOTALS, Totals, objective_value
+from compiler.cost.objective import NO_TOTALS, Totals, objective_value, ranking
 from compiler.degraded import defects_of, failed_group
 from compiler.errors import LimitError, printable
 from compiler.fusion.gap_fields import amounts, field_of_rule
@@ -28,9 +28,10 @@ from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import allocated_check
 from compiler.tiling.projection import Projections
-from compiler.tiling.refine import nearly_as_good, refined
+from compiler.tiling.refine import as_before, nearly_as_good, refined
 from compiler.tiling.sizes import candidate_sizes
 from compiler.tiling.split import Split
+from compiler.tiling.tile import Handover, Spread
 from compiler.tiling.wishes import Wishes
 
 StructureRule = Callable[[SegmentGraph, int], Check]
@@ -40,6 +41,8 @@ _RANGES_OF_A_STEP = 1 << 14
 _MORE_RANGES = 4
 # To find other tilings of a group for simulation, at most so many steps of pricing are taken.
 _TILES_NEARBY = 48
+# The same, to find the best tiling of a group between which and others something stays on the chip.
+_TILES_HANDING = 64
 # How much less than pricing a group it takes to find that one of the same content is known.
 _KNOWN = 0.125
 # The rules of each kind, by id; option `rules` may give another order. Those with a limit of their own take it.
@@ -116,6 +119,7 @@ class Evaluator:
         self._by_group: dict[int, Choice | Refusal] = {}
         self._refined: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice]] = {}
         self._by_content: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
+        self._handing: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
         # contents not asked about whose tilings are known: those of others that differ in whether FUSE-11 binds
         self._alike: dict[tuple[object, ...], tuple[tuple[str, ...], tuple[int, ...], Choice | Refusal]] = {}
 
@@ -256,6 +260,34 @@ class Evaluator:
         largest = self.tiling(group)
         others = {one.tiling: one for one in (largest, *found) if isinstance(one, Choice)}
         return [other for other in others.values() if other.tiling != choice.tiling][:count]
+
+    def handing(
+        self, group: int, before: Choice, handover: Handover, spread: Spread | None, *, is_refined: bool = False
+    ) -> Choice | Refusal:
+        """A tiling of a group while this stays on the chip (TILE-4): that of before, if it has room.
+
+        Else, or if `is_refined`, the best found from there and from the cheapest one with the largest tile.
+        `spread`: the only one tried.
+        """
+        geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
+        key = before.tiling.configuration, before.tiling.tile, before.tiling.core_tile
+        content = (handover, spread, is_refined, *key, geometry.content())
+        same = self._handing.get(content)
+        if same is not None:
+            return _renamed(*same, geometry)
+        wishes = replace(self._wishes, handover=handover, spread=spread)
+        bound, tried = self.constraints(group), _TILES_HANDING // self.steps(group)
+        same_tile = as_before(before, geometry, self.profile, bound, wishes)
+        found: Choice | Refusal | None = None if is_refined else same_tile
+        with defects_of("tiling", [failed_group(self.facts, bits(group))]):
+            if found is None:
+                found = choose_tiling(geometry, self.profile, bound, wishes)
+                starts = [its for its in (found, same_tile) if isinstance(its, Choice)]
+                others = [refined(its, geometry, self.profile, bound, wishes, tried)[0] for its in starts]
+                found = min(others, key=lambda its: ranking(wishes.objective, Totals.of((its.cost,))), default=found)
+        geometry.forget_frustums()
+        self._handing[content] = (geometry.inputs, geometry.indices, found)
+        return found
 
     def under(self, fusion: Literal["search", "rules", "none"]) -> Evaluator:
         """This evaluator under another strategy: other rules bind groups."""

@@ -15,6 +15,7 @@ from compiler.fusion.evaluate import Evaluator, not_held
 from compiler.fusion.greedy import execution_order, greedy_groups
 from compiler.fusion.grouped import Grouped, Work, finished
 from compiler.fusion.groups import FusedGraph, FusedSegment, Searched
+from compiler.fusion.handing import handed_wrongly
 from compiler.fusion.improve import improve
 from compiler.fusion.none import none_groups
 from compiler.fusion.pinned import Pin
@@ -28,6 +29,7 @@ from compiler.options import Options
 from compiler.partition.segments import PartitionedGraph, SegmentKind
 from compiler.rules import called
 from compiler.tiling.finished import Choice
+from compiler.tiling.tile import NOTHING_HANDED
 
 # Two ways to add the same floating-point numbers differ by less than this, relatively.
 _ROUNDING: Final = 1e-9
@@ -62,8 +64,8 @@ class FuseSegments:
             for number, segment in enumerate(partitioned.segments)
             if segment.kind is SegmentKind.CHIP
         }
-        schedule = self.options.schedule
-        pinned = {} if schedule is None else resolve(schedule, partitioned, graphs)
+        schedule, units = self.options.schedule, self.compilers.profile.units.count
+        pinned = {} if schedule is None else resolve(schedule, partitioned, graphs, units)
         pinned = _op_by_op(pinned, graphs, facts, self.degradations.alone)
         work = {
             number: _work(compiler.evaluator(graph.ops), graph, pinned.get(number)) for number, graph in graphs.items()
@@ -105,7 +107,10 @@ def _op_by_op(
         if not masks:
             continue
         known = result.get(number, SegmentSchedule())
-        pins = {group: pin for group, pin in known.pins.items() if not group & sum(masks)}
+        # what groups hand each other on the chip they no longer can once some of them are taken apart
+        pins = {
+            group: replace(pin, handover=NOTHING_HANDED) for group, pin in known.pins.items() if not group & sum(masks)
+        }
         result[number] = replace(known, pins=pins | dict.fromkeys(masks, Pin()))
     return result
 
@@ -232,7 +237,7 @@ def _improved(evaluator: Evaluator, part: Work, groups: tuple[int, ...], outside
     found = improve(evaluator, part.graph, groups, outside, frozenset(part.fixed))
     before = found.unmoved
     unmoved = None if before is None else Grouped(evaluator=before.evaluator, groups=before.groups)
-    return Grouped(evaluator=found.evaluator, groups=found.groups, unmoved=unmoved)
+    return Grouped(evaluator=found.evaluator, groups=found.groups, apart=found.apart, unmoved=unmoved)
 
 
 def _value(found: Grouped, outside: Totals) -> float:
@@ -252,6 +257,11 @@ def verify_fused(fused: FusedGraph) -> None:
         covered = [op for group in found.groups for op in group.ops]
         if sorted(covered) != list(found.segment.ops):
             raise InternalError("groups do not cover each op of the segment exactly once", stage="fusion")
+        handovers = [(group.ops, group.choice.tiling.configuration.handover) for group in found.groups]
+        if any(handover != NOTHING_HANDED for _, handover in handovers):
+            wrong = handed_wrongly(fused.facts, handovers)
+            if wrong is not None:
+                raise InternalError(f"group {wrong[0]} {wrong[1]}", stage="fusion")
         done = 0
         for group in found.groups:
             mask = sum(1 << op for op in group.ops)

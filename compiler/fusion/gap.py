@@ -132,7 +132,10 @@ class _Accounts:
                     yield self._again(placed, name, read, once)
                 readers.setdefault(name, []).append((placed, once))
         written = {name: placed for placed in self.placed for name in placed.tiled.geometry.outputs}
+        handed = {name for placed in self.placed for name in placed.tiled.handed}
         for name in dict.fromkeys([*written, *readers]):
+            if name in handed:
+                continue  # it stays on the chip
             if name in written:
                 yield from self._intermediate(name, written[name], readers.get(name, []))
             else:

@@ -15,6 +15,7 @@ from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.partition.segments import Segment
 from compiler.tiling.choose import Refusal
 from compiler.tiling.figures import Check
+from compiler.tiling.finished import Choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,8 @@ class Grouped:
     """The groups of a segment, who knows their tilings, and FUSE-20's verdict for those that `rules` grew.
 
     `space`: the partitions among which strategy `search` found them, with what it priced. `unmoved`: the groups before
-    boundaries were moved, if they were.
+    boundaries were moved, if they were. `apart`: by run of groups between which something stays on the chip their
+    tilings without that.
     """
 
     evaluator: Evaluator
@@ -31,6 +33,7 @@ class Grouped:
     search: Searched | None = None
     space: Partitions | None = field(default=None, repr=False)
     unmoved: Grouped | None = field(default=None, repr=False)
+    apart: tuple[Mapping[int, Choice], ...] = field(default=(), repr=False)
 
     @property
     def totals(self) -> Totals:
@@ -67,10 +70,13 @@ def finished(found: Grouped, part: Work, segment: Segment, reasons: Reasons | No
             checks = _verdicts(evaluator, graph, group, found.gains.get(group), structure)
             tiles.append(rules_of_tile(evaluator, group, choice))
         made.append(Group(ops=tuple(bits(group)), choice=choice, checks=tuple(_plain(c) for c in checks)))
-        explained.append(() if reasons is None else boundaries_of(evaluator, graph, group, homes, pinned, reasons))
+        edges = () if reasons is None else boundaries_of(evaluator, graph, group, homes, pinned, reasons)
+        if choice.tiling.configuration.handover.hands is not None:
+            edges = tuple(replace(edge, why=f"it stays on the chip between the two; {edge.why}") for edge in edges)
+        explained.append(edges)
     if reasons is not None:
-        edges = rules_at_boundaries(groups, homes, explained)
-        bound = (tuple(sorted(edges[group] | of_tile)) for group, of_tile in zip(groups, tiles, strict=True))
+        decided = rules_at_boundaries(groups, homes, explained)
+        bound = (tuple(sorted(decided[group] | of_tile)) for group, of_tile in zip(groups, tiles, strict=True))
         made = [replace(group, bound=rules) for group, rules in zip(made, bound, strict=True)]
     return FusedSegment(segment=segment, groups=tuple(made), boundaries=tuple(explained), search=found.search)
 

@@ -7,7 +7,7 @@ Nothing makes the objective worse, and limits count steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -16,9 +16,11 @@ from typing import Final
 from compiler.cost.objective import Totals, ranking
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.greedy import MAX_OPS, group_order
+from compiler.fusion.handing import handed_over
 from compiler.fusion.moves import Moves
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.tiling.choose import Refusal
+from compiler.tiling.finished import Choice
 
 # So many groups are looked at before they are priced, to join them.
 LOOKED_MAX: Final = 4096
@@ -28,10 +30,14 @@ JOINED_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improved:
-    """Groups in execution order, the evaluator that knows their tilings, and if boundaries were moved those before."""
+    """Groups in execution order, the evaluator that knows their tilings, and if boundaries were moved those before.
+
+    `apart`: by run of groups between which something stays on the chip their tilings without that.
+    """
 
     evaluator: Evaluator
     groups: tuple[int, ...]
+    apart: tuple[Mapping[int, Choice], ...] = ()
     unmoved: Improved | None = None
 
 
@@ -55,10 +61,17 @@ def improve(
     if not moves_boundaries:
         return unmoved
     moves.move()
-    if moves.groups == unmoved.groups:
-        return unmoved
-    moves.refine()
-    return Improved(evaluator=evaluator.with_tilings(moves.tilings), groups=moves.groups, unmoved=unmoved)
+    if moves.groups != unmoved.groups:
+        moves.refine()
+    known = evaluator.with_tilings(moves.tilings)
+    choices = {group: choice for group in moves.groups if isinstance(choice := known.tiling(group), Choice)}
+    handing = handed_over(known, graph, choices, outside, fixed)
+    return Improved(
+        evaluator=known.with_tilings(handing.tilings) if handing.tilings else known,
+        groups=moves.groups,
+        apart=handing.apart,
+        unmoved=None if moves.groups == unmoved.groups else unmoved,
+    )
 
 
 def _joined(

@@ -19,8 +19,9 @@ from compiler.tiling.choose import Refusal, choose_tiling
 from compiler.tiling.figures import Constraint
 from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.handed import may_hand_over
 from compiler.tiling.placement import Placement
-from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, Tiling, WeightLoads
+from compiler.tiling.tile import NOTHING_HANDED, Configuration, HaloMode, Handover, Order, Spread, Tiling, WeightLoads
 from compiler.tiling.wishes import Wishes
 from compiler.units import ceil_div
 
@@ -29,7 +30,8 @@ from compiler.units import ceil_div
 class Pin:
     """What is pinned of one group's tiling: extents, halo modes by axis, fields of the configuration, weight loads.
 
-    `loads` is by place of the op in the group, so that equal groups under equal pins are one question.
+    `loads` is by place of the op in the group, so that equal groups under equal pins are one question. `handover`: what
+    stays on the chip between the group and others.
     """
 
     sizes: tuple[tuple[str, int], ...] = ()
@@ -37,10 +39,13 @@ class Pin:
     modes: tuple[tuple[str, HaloMode], ...] = ()
     fixed: tuple[tuple[str, object], ...] = ()
     loads: tuple[tuple[int, WeightLoads], ...] = ()
+    handover: Handover = NOTHING_HANDED
 
     @classmethod
-    def of(cls, group: PinnedGroup, loads: tuple[tuple[int, WeightLoads], ...]) -> Pin:
-        """The pin of a group of a schedule; `loads` by place, as its ops were found."""
+    def of(
+        cls, group: PinnedGroup, loads: tuple[tuple[int, WeightLoads], ...], handover: Handover = NOTHING_HANDED
+    ) -> Pin:
+        """The pin of a group of a schedule; `loads` and `handover` by place, as its ops and tensors were found."""
         tiling, placement = group.tiling, group.placement
         fixed: dict[str, object] = {}
         if tiling is not None:
@@ -67,6 +72,7 @@ class Pin:
             modes=tuple((axis, HaloMode(mode)) for axis, mode in group.halo.items()),
             fixed=tuple((name, value) for name, value in fixed.items() if value is not None),
             loads=loads,
+            handover=handover,
         )
 
     @property
@@ -165,6 +171,7 @@ def _attempted(
             core=dict(pin.core),
             modes=attempt.modes,
             fixed=fixed,
+            handover=pin.handover,
         )
         found = choose_tiling(geometry, profile, constraints, wanted)
         if isinstance(found, Refusal):
@@ -256,6 +263,9 @@ def _unheld_loads(geometry: GroupGeometry, choice: Choice, pin: Pin, place: int)
 
 def _check(geometry: GroupGeometry, profile: Profile, pin: Pin) -> None:
     """RequestError for what no tiling of this group on this profile could have."""
+    if pin.handover != NOTHING_HANDED and not may_hand_over(profile):
+        way = "chips with several units that are connected"
+        raise _impossible(geometry, "handover: a tensor stays on the chip between groups", way)
     output = geometry.output
     extents = dict(zip(output.axes, output.shape, strict=True))
     fixed = dict(pin.fixed)

@@ -18,6 +18,7 @@ from compiler.fusion.boundary import Reasons
 from compiler.fusion.greedy import execution_order, greedy_groups
 from compiler.fusion.grouped import Grouped, Work, finished
 from compiler.fusion.groups import FusedSegment, Simulated
+from compiler.fusion.handing import handed_over
 from compiler.fusion.improve import improve
 from compiler.fusion.partitions import Floats, Least
 from compiler.fusion.segment_graph import bits
@@ -44,6 +45,18 @@ class Rivals:
     def with_tilings(self, grouped: Grouped, tilings: Mapping[int, Choice]) -> Grouped:
         """The same groups, some with these tilings."""
         return replace(grouped, evaluator=grouped.evaluator.with_tilings(tilings)) if tilings else grouped
+
+    def taken_apart(self, grouped: Grouped) -> Grouped:
+        """The same groups, nothing between which stays on the chip."""
+        apart = {group: choice for run in grouped.apart for group, choice in run.items()}
+        return replace(self.with_tilings(grouped, apart), apart=())
+
+    def handed(self, grouped: Grouped, outside: Totals) -> Grouped:
+        """The same groups, between which tensors stay on the chip where that costs less by price."""
+        evaluator = grouped.evaluator
+        choices = {group: its for group in grouped.groups if isinstance(its := evaluator.tiling(group), Choice)}
+        found = handed_over(evaluator, self.part.graph, choices, outside, frozenset(self.part.fixed))
+        return replace(self.with_tilings(grouped, found.tilings), apart=found.apart)
 
     def rules(self, outside: Totals) -> Grouped:
         """The groups that strategy `rules` grows."""
@@ -85,7 +98,7 @@ class Rivals:
         groups = execution_order(part.graph, [*part.fixed, *(space.groups[row] for row in rows)])
         fixed = frozenset(part.fixed)
         better = improve(part.evaluator, part.graph, groups, outside, fixed, moves_boundaries=False)
-        return replace(self.found, evaluator=better.evaluator, groups=better.groups)
+        return replace(self.found, evaluator=better.evaluator, groups=better.groups, apart=())
 
     def finished(self, grouped: Grouped, simulated: Simulated) -> FusedSegment:
         """The segment with these groups, explained."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.errors import RequestError, printable
 from compiler.fusion.greedy import group_order
+from compiler.fusion.handing import handed_wrongly
 from compiler.fusion.pinned import Pin
 from compiler.fusion.segment_graph import SegmentGraph, bits, mask_of
+from compiler.ops.op_facts import GraphFacts
 from compiler.partition.segments import PartitionedGraph, SegmentKind
 from compiler.rules import called
-from compiler.schedule import PinnedGroup, PinnedOp, Schedule
-from compiler.tiling.tile import WeightLoads
+from compiler.schedule import PinnedGroup, PinnedOp, PinnedTensor, Schedule
+from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.tile import NOTHING_HANDED, Handed, Handover, WeightLoads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +41,9 @@ class _Item:
 
 
 def resolve(
-    schedule: Schedule, partitioned: PartitionedGraph, graphs: Mapping[int, SegmentGraph]
+    schedule: Schedule, partitioned: PartitionedGraph, graphs: Mapping[int, SegmentGraph], units: int
 ) -> dict[int, SegmentSchedule]:
-    """What the schedule pins, by the number of the segment; `graphs` are those of the chip segments.
+    """What the schedule pins, by the number of the segment; `graphs` are those of the chip segments, `units` its count.
 
     Raises RequestError, naming the node, for nodes that do not exist, do not run on the chip, lie in two segments or
     in two groups, for groups that something outside runs in between, and for forced and forbidden fusions that
@@ -56,7 +59,9 @@ def resolve(
             if op in homes:
                 raise names.wrong(op, "stands in two groups of the schedule", "one group for each node")
             homes[op] = number
-        items[number].append(_Item(mask=mask_of(members), pin=Pin.of(group, names.loads(group, members))))
+        handover = names.handover(group, graphs[number].facts, members)
+        pin = Pin.of(group, names.loads(group, members), handover)
+        items[number].append(_Item(mask=mask_of(members), pin=pin))
     for first, second in schedule.fuse:
         members = sorted({*names.on_chip(first), *names.on_chip(second)})
         number = names.segment_of(members)
@@ -74,6 +79,7 @@ def resolve(
                 "is of pinned groups that wait for each other in a circle",
                 "groups that can run one after another",
             )
+        _check_handover(names, graph, items[number], units)
         if items[number] or pairs:
             result[number] = SegmentSchedule(pins={item.mask: item.pin for item in items[number]}, apart=pairs)
     return result
@@ -88,6 +94,12 @@ def _fused(names: _Names, graph: SegmentGraph, items: list[_Item], mask: int) ->
         if not met:
             return [*kept, _Item(mask=mask, pin=pin, forced=True)]
         for item in met:
+            if item.pin.handover != NOTHING_HANDED:
+                raise names.wrong(
+                    next(bits(item.mask)),
+                    "is of a pinned group that hands a tensor over on the chip, and a forced fusion makes it larger",
+                    "forced fusions of other nodes",
+                )
             if not item.pin.is_open and not pin.is_open:
                 raise names.wrong(
                     next(bits(item.mask)),
@@ -148,6 +160,24 @@ def _check_group(names: _Names, graph: SegmentGraph, item: _Item, pairs: tuple[t
                 "with it",
                 f"either together or apart ({called('TILE-9:apart')})",
             )
+
+
+def _check_handover(names: _Names, graph: SegmentGraph, items: list[_Item], units: int) -> None:
+    """RequestError where groups cannot hand each other what the schedule says."""
+    pins = {item.mask: item.pin for item in items}
+    if all(pin.handover == NOTHING_HANDED for pin in pins.values()):
+        return
+    ordered = group_order(graph, [*pins])
+    assert ordered is not None
+    if sum(pins) != graph.all:
+        raise names.wrong(
+            next(bits(graph.all & ~sum(pins))),
+            "is of no pinned group, and others of its segment hand tensors over on the chip",
+            "a schedule that pins all nodes of such a segment",
+        )
+    wrong = handed_wrongly(graph.facts, [(tuple(bits(mask)), pins[mask].handover) for mask in ordered], units)
+    if wrong is not None:
+        raise names.wrong(next(bits(ordered[wrong[0]])), f"is of a pinned group that {wrong[1]}", "as a plan has it")
 
 
 class _Names:
@@ -228,6 +258,29 @@ class _Names:
                 for index in self.part(op)
             )
         )
+
+    def handover(self, group: PinnedGroup, facts: GraphFacts, members: list[int]) -> Handover:
+        """What stays on the chip between a group and others, its tensors by place."""
+        asked = group.handover
+        if asked is None:
+            return NOTHING_HANDED
+        geometry = GroupGeometry(facts, members)
+
+        def placed(tensor: PinnedTensor, among: Sequence[str]) -> Handed:
+            if tensor.tensor not in among or tensor.axis not in facts.tensors[tensor.tensor].axes:
+                raise self.wrong(
+                    members[0],
+                    f"is of a pinned group whose handover names {printable(tensor.tensor, 80)} and axis {tensor.axis}",
+                    f"a tensor of {', '.join(printable(name, 80) for name in among)}, and one of its axes",
+                )
+            place = among.index(tensor.tensor)
+            return Handed(place=place, axis=tensor.axis, share=tensor.share, before_end=tensor.before_end)
+
+        if len({tensor.tensor for tensor in asked.takes}) < len(asked.takes):
+            raise self.wrong(members[0], "is of a pinned group that takes a tensor twice", "each tensor once")
+        hands = None if asked.hands is None else placed(asked.hands, geometry.outputs)
+        takes = tuple(placed(tensor, geometry.inputs) for tensor in asked.takes)
+        return Handover(hands=hands, takes=takes, held_bytes=asked.held_bytes)
 
     def segment_of(self, members: list[int]) -> int:
         """The one segment of ops; RequestError naming the first op of another one."""

@@ -324,6 +324,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         left = max(1, beside_residents(self.nram.capacity_bytes, resident_bytes))
         return msgspec.structs.replace(self, nram=msgspec.structs.replace(self.nram, capacity_bytes=left))
 
+    def holding(self, handed_bytes: int) -> Profile:
+        """The profile with the memory left in every unit beside so many bytes of what groups hand to each other."""
+        if not handed_bytes:
+            return self
+        name = "nram" if self.sram is None else "sram"
+        memory = self.units.memory
+        left = max(1, beside_residents(memory.capacity_bytes, handed_bytes))
+        return msgspec.structs.replace(self, **{name: msgspec.structs.replace(memory, capacity_bytes=left)})
+
     @property
     def weight_memory_bytes(self) -> int:
         """Bytes per core that hold weights during use (WRAM, else NRAM's weight part, else NRAM)."""

@@ -33,7 +33,7 @@ from compiler.program.steps.equal_groups import SegmentGroup
 from compiler.program.timing.energy import energy_by_level
 from compiler.tiling.choose import Refusal
 from compiler.tiling.finished import Choice
-from compiler.tiling.tile import Tiling
+from compiler.tiling.tile import NOTHING_HANDED, Tiling
 
 # The work of choosing: other tilings tried for a group, groups for which they are tried, and new groupings.
 _TILINGS: Final = 4
@@ -163,10 +163,14 @@ class _Chooser:
         assert timed is not None
         self._left = self._budget = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
         self._tiles_max = max(_FEW_TILES, _TILES * _tiles(by_price.groups))
-        for group, (_, part) in zip(first.groups, timed.parts(), strict=True):
-            choice = _choice(first, group)
-            self._alone[group, choice.tiling] = _Met(choice, self._figures(part))
+        self._meet(first, timed)
         return self._tried("price", first, timed)
+
+    def _meet(self, grouped: Grouped, timed: ProgramTime) -> None:
+        """Take what the groups of a program take in it for what they take by themselves."""
+        for group, (_, part) in zip(grouped.groups, timed.parts(), strict=True):
+            choice = _choice(grouped, group)
+            self._alone[group, choice.tiling] = _Met(choice, self._figures(part))
 
     def _simulated_whole(self, origin: Origin, grouped: Grouped) -> _Tried | None:
         """A plan whose program was simulated; None if it has none."""
@@ -230,18 +234,27 @@ class _Chooser:
 
     def _others(self, first: Grouped) -> Iterator[tuple[Origin, Grouped]]:
         """Other plans: the best by sums over simulated groups, then those of the other strategies."""
-        better = self._better(first)
-        if better is not None:
+        for better in self._better(first):
             yield "simulation", better
         yield "rules", self._rivals.rules(self._outside)
         yield "none", self._rivals.none()
 
     # --- groups by themselves -----------------------------------------------------------------------------------------
 
-    def _better(self, first: Grouped) -> Grouped | None:
-        """The best plan by sums over groups that were simulated by themselves; None where that is the given one."""
-        best, least = first, self._sum(first)
+    def _better(self, first: Grouped) -> list[Grouped]:
+        """The best plan by sums over groups that were simulated by themselves.
+
+        Where tensors stay on the chip between groups also that plan without, and the given one: how long groups wait
+        for each other only their whole program tells.
+        """
+        best = apart = self._rivals.taken_apart(first)
+        if first.apart and (whole := self._whole(self._bare(apart))) is not None and whole.time is not None:
+            self._meet(apart, whole.time)
+        least = self._sum(best)
+        if least is None:
+            best, least = first, self._sum(first)
         assert least is not None
+        self._left = self._budget
         tried = {first.groups}
         for turn in range(_REGROUPED):
             if self._left <= 0:
@@ -253,8 +266,29 @@ class _Chooser:
             its = self._sum(other)
             if its is not None and self._value(its) < self._value(least):
                 best, least = other, its
-        best = self._retiled(best, least)
-        return None if _same(best, first) else best
+        plain = self._retiled(best, least)
+        handed = self._handed(plain)
+        return [plain, *([handed] if handed.apart else []), *([apart] if first.apart else [])]
+
+    def _handed(self, plain: Grouped) -> Grouped:
+        """A plan in which tensors stay on the chip between groups of those runs that then take less."""
+        handed, totals = self._rivals.handed(plain, self._outside), self._sum(plain)
+        taken: dict[int, Choice] = {}
+        if totals is None:
+            return plain
+        self._left = self._budget
+        for run in handed.apart:
+            if self._left <= 0:
+                break
+            pairs = [(self._of(g, _choice(plain, g)), self._of(g, _choice(handed, g))) for g in run]
+            changed = totals
+            for before, after in pairs:
+                changed = changed - (before or Totals()) + (after or Totals())
+            if not any(None in pair for pair in pairs) and self._value(changed) < self._value(totals):
+                totals = changed
+                taken |= {group: _choice(handed, group) for group in run}
+        runs = tuple(run for run in handed.apart if taken.keys() >= run.keys())
+        return replace(self._rivals.with_tilings(plain, taken), apart=runs)
 
     def _retiled(self, grouped: Grouped, totals: Totals) -> Grouped:
         """The groups, which take `totals`, with the tilings that are best when simulated."""
@@ -289,7 +323,8 @@ class _Chooser:
         met = [
             (group, Totals.of((choice.cost,)), its)
             for (group, _), (choice, its, _) in self._alone.items()
-            if its is not None
+            # what a group takes while something stays on the chip it takes beside such groups only
+            if its is not None and choice.tiling.configuration.handover == NOTHING_HANDED
         ]
         own = self._sum(grouped)
         assert own is not None

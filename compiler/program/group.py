@@ -15,12 +15,13 @@ from typing import Protocol
 
 from compiler.errors import LimitError
 from compiler.ops.op_facts import OpFacts
-from compiler.program.emitter import is_empty, overlap
+from compiler.program.emitter import Held, is_empty, overlap
+from compiler.program.inputs import bring
 from compiler.program.iteration import At, Loop, Step
 from compiler.program.known import Known
 from compiler.program.located import Located
 from compiler.program.parts import ChannelParts, SumParts
-from compiler.program.peers import copy_common, deliver_each
+from compiler.program.peers import copy_common
 from compiler.program.program import Level, Opcode
 from compiler.program.stored_boxes import StoredBoxes
 from compiler.program.tiles import Index, Tiles
@@ -65,6 +66,10 @@ class GroupLowering:
         self.context, self.machine, self.profile = located.context, located.machine, located.profile
         self.geometry, self.tiles, self.rounds = located.geometry, located.tiles, located.rounds
         self._stored = Known(partial(StoredBoxes, self.tiles))
+        # by tensor that passes from group to group on the chip the number of its axis that units share out, and how
+        tensors = self.geometry.facts.tensors
+        passing = {**located.group.handed, **located.group.taken}
+        self.shares = {name: (tensors[name].axes.index(its.axis), its.share) for name, its in passing.items()}
         self.brings = tuple(
             steps.step(f"bring {name}", located.first_reader(name), partial(self._load, name))
             for name in self.geometry.inputs
@@ -100,7 +105,7 @@ class GroupLowering:
             for unit, index in self.rounds[at[0]]
         )
         turn = self._located.turn(self.geometry.inputs.index(name), at)
-        deliver_each(self._located.emitter, self.context.region(name), its, self._located.element(name), turn)
+        bring(self._located, name, its, turn)
 
     def stored_boxes(self, name: str) -> StoredBoxes:
         """The parts of an output that tiles hand out; of tiles that are cut again, those of the parts."""
@@ -110,7 +115,7 @@ class GroupLowering:
         """An output to DRAM."""
         engine = "gdma" if self._located.level is Level.SRAM and self.machine.has("gdma") else "iodma"
         op = self._located.op_of(name)
-        region = self.context.region(name)
+        held_parts = self._located.held_parts.get(name)
         boxes = self.stored_boxes(name)
         for unit, index in self._sums.workers(op, self.rounds[at[0]], after=True):
             box = boxes.of(index)
@@ -119,10 +124,23 @@ class GroupLowering:
                 continue
             part = overlap(box, held.box)
             mine = self._channels.of_unit(op, unit, part) if part is not None else None
-            if mine is not None and not is_empty(mine):
+            if mine is None or is_empty(mine):
+                continue
+            if held_parts is not None:
+                self._hold(name, unit, held.part(mine), held_parts)
+            else:
+                region = self.context.region(name)
                 self._located.emitter.copy(
                     Opcode.STORE, self._located.queue(engine, unit), held, region, mine, self._located.element(name)
                 )
+
+    def _hold(self, name: str, unit: int, made: Held, parts: Sequence[tuple[int, Held]]) -> None:
+        """Put what a unit made of a result where units hold it for the next group."""
+        for owner, part in parts:
+            opcode, queue = Opcode.MOVE, self._located.local_queue(unit)
+            if owner != unit:
+                opcode, queue = Opcode.EXCHANGE, self._located.peer_queue(unit)
+            copy_common(self._located.emitter, opcode, queue, [made], [part], self._located.element(name))
 
 
 def refuse_what_has_no_commands(located: Located) -> None:

@@ -7,14 +7,17 @@ from functools import cached_property, partial
 
 from compiler.ir.layout import strides_of
 from compiler.ops.op_facts import OpFacts
-from compiler.program.buffers import Buffers, Twins, align_to_line
+from compiler.ops.slab import lengths
+from compiler.program.buffers import Buffers, Twins, align_to_line, in_slot
 from compiler.program.context import Context
+from compiler.program.emitter import Held, is_empty
 from compiler.program.iteration import PERIOD_MAX, At
 from compiler.program.known import Known
 from compiler.program.program import Level
 from compiler.program.rounds import Owners, rounds_of
 from compiler.program.tiles import Index, StoreShape, Tiles
 from compiler.program.weight_reach import Core
+from compiler.tiling.handed import begin_of, part_boxes, part_bytes
 from compiler.tiling.memory import memory_of
 from compiler.tiling.tile import Spread
 from compiler.tiling.tiled import TiledGroup
@@ -85,6 +88,10 @@ class Located:
             return self.queue("core", unit)
         return self.queue("cdma" if self.machine.has("cdma") else "gdma", unit)
 
+    def peer_queue(self, unit: int) -> int:
+        """The queue that moves bytes from a unit's memory to those of others."""
+        return self.queue("link" if self.level is Level.NRAM else "cdma", unit)
+
     def spare_bytes(self, level: Level) -> int:
         """How much may pass through a memory at once on its way to the cores: what no buffer of the group takes."""
         return self.twins(level).left_bytes
@@ -146,6 +153,22 @@ class Located:
     def first_reader(self, name: str) -> OpFacts:
         """The first op of the group that reads a tensor."""
         return next(op for op in self.geometry.ops for o in op.operands if o.tensor == name)
+
+    @cached_property
+    def held_parts(self) -> dict[str, list[tuple[int, Held]]]:
+        """Where units hold what passes from group to group on the chip: at the end of their memories (TILE-4)."""
+        found: dict[str, list[tuple[int, Held]]] = {}
+        units, facts = self.profile.units, self.geometry.facts
+        end = units.memory.capacity_bytes + self.configuration.handover.held_bytes
+        for name, its in (*self.group.handed.items(), *self.group.taken.items()):
+            size, address = part_bytes(facts, name, its), end - begin_of(facts, name, its)
+            parts = enumerate(part_boxes(facts, name, its, units.count))
+            boxes = [(unit, box) for unit, box in parts if not is_empty(box)]
+            # all parts lie alike, the last one's end apart
+            strides = self.dense_strides(name, lengths(boxes[0][1]))
+            slots = ((unit, self.buffers.insert(self.place(unit), address, size), box) for unit, box in boxes)
+            found[name] = [(unit, in_slot(slot, strides, box)) for unit, slot, box in slots]
+        return found
 
     # --- slices of the channels ---------------------------------------------------------------------------------------
 

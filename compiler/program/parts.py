@@ -8,10 +8,11 @@ from functools import cached_property
 
 from compiler.ops.op_facts import OpFacts
 from compiler.program.emitter import Box, Held, is_empty, overlap
+from compiler.program.inputs import bring
 from compiler.program.iteration import At
 from compiler.program.known import Known
 from compiler.program.located import Located
-from compiler.program.peers import deliver_each, send_to_runs
+from compiler.program.peers import send_to_runs
 from compiler.program.program import Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
@@ -154,8 +155,7 @@ class SumParts:
                 for unit, index in jobs
                 if len(self.of_unit(unit)) > 1 or self._located.first_slice(operand.tensor, index)
             )
-            element = self._located.element(operand.tensor)
-            deliver_each(self._located.emitter, self._located.context.region(operand.tensor), its, element, turn)
+            bring(self._located, operand.tensor, its, turn)
 
 
 def channels_of(op: OpFacts, box: Box) -> tuple[int, int]:

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from math import prod
 
 from compiler.address.unit import CHANNELS
-from compiler.report import plan as doc
+from compiler.report.plan_group_parts import AddressTables
 from compiler.tiling.addresses import OpTables
 
 
-def address_tables(tables: Iterable[OpTables]) -> dict[int, doc.AddressTables]:
+def address_tables(tables: Iterable[OpTables]) -> dict[int, AddressTables]:
     """By op what the plan says of its address tables."""
     return {
-        found.op: doc.AddressTables(
+        found.op: AddressTables(
             positions=prod(found.block),
             taps=prod(found.window.kernel),
             channels=found.read.taps[CHANNELS],

@@ -13,7 +13,16 @@ from compiler.errors import printable
 from compiler.report.boundaries import reason_text
 from compiler.report.explain_gap import entry_line
 from compiler.report.headline import BOUNDS
-from compiler.report.plan import GapEntryDoc, GroupReport, Plan, PlanGroup, PlanOp, PlanSegment, Report
+from compiler.report.plan import (
+    GapEntryDoc,
+    GroupReport,
+    Plan,
+    PlanGroup,
+    PlanOp,
+    PlanSegment,
+    Report,
+)
+from compiler.report.plan_group_parts import HandedDoc, HandoverDoc
 from compiler.report.plan_rules import BoundaryDoc, RuleVerdict
 from compiler.rules import named
 
@@ -93,6 +102,7 @@ def explain_group(plan: Plan, segment: PlanSegment, group: PlanGroup, report: Re
         yield f"  {_op(op)}."
     yield "Tiling:"
     yield from _tiling(group)
+    yield from _handover(group.handover)
     yield "Costs:"
     yield from _price(plan, group, next((g for g in report.groups if g.id == group.id), None) if report else None)
     yield "Memory (SRAM of a cluster, NRAM and WRAM of a core):"
@@ -199,6 +209,19 @@ def _tiling(group: PlanGroup) -> Iterator[str]:
         f"  placement: {count_text(placement.units, 'unit')} (spread: {placement.spread}{dealt});"
         f" {count_text(placement.cores, 'core')} in each (spread: {placement.core_spread}){walk}."
     )
+
+
+def _handover(handover: HandoverDoc | None) -> Iterator[str]:
+    if handover is None:
+        return
+    parts = [f"takes {_handed(its)}" for its in handover.takes]
+    parts += [f"leaves {_handed(handover.hands)}"] if handover.hands is not None else []
+    held = f"{bytes_text(handover.held_bytes)} of each unit are held for what stays on the chip between groups"
+    yield f"  on the chip: {'; '.join([*parts, held])}."
+
+
+def _handed(tensor: HandedDoc) -> str:
+    return f"{printable(tensor.tensor, 60)} (in each unit {tensor.share} along {tensor.axis})"
 
 
 def _price(plan: Plan, group: PlanGroup, price: GroupReport | None) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from compiler.fusion.groups import Boundary, FusedGraph, Group
@@ -12,12 +12,14 @@ from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.report import plan as doc
 from compiler.report.addresses import address_tables
+from compiler.report.plan_group_parts import AddressTables, HandedDoc, HandoverDoc
 from compiler.report.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
 from compiler.rules import BY_ID, LIMITED_RULES, RULES, rule_name, second_id
 from compiler.schedule import HaloName
 from compiler.tiling.figures import Check
 from compiler.tiling.geometry import GroupGeometry
-from compiler.tiling.tile import OpWeights
+from compiler.tiling.handed import handed_tensors, taken_tensors
+from compiler.tiling.tile import NOTHING_HANDED, Handed, OpWeights
 
 
 class Naming:
@@ -79,6 +81,7 @@ def group_doc(
             placement=configuration.placement.value,
             walk=configuration.walk,
         ),
+        handover=_handover(facts, group),
         ops=tuple(
             _op(graph, index, naming.parts.get(index), weights.get(index), tables.get(index)) for index in group.ops
         ),
@@ -179,8 +182,28 @@ def _halo(facts: GraphFacts, group: Group) -> dict[str, HaloName]:
     }
 
 
+def _handover(facts: GraphFacts, group: Group) -> HandoverDoc | None:
+    """What stays on the chip between the group and others; None: nothing."""
+    handover = group.choice.tiling.configuration.handover
+    if handover == NOTHING_HANDED:
+        return None
+    geometry = GroupGeometry(facts, group.ops)
+
+    def named(tensors: Mapping[str, Handed]) -> list[HandedDoc]:
+        return [
+            HandedDoc(tensor=name, axis=its.axis, share=its.share, before_end=its.before_end)
+            for name, its in tensors.items()
+        ]
+
+    return HandoverDoc(
+        hands=next(iter(named(handed_tensors(geometry, handover))), None),
+        takes=tuple(named(taken_tensors(geometry, handover))),
+        held_bytes=handover.held_bytes,
+    )
+
+
 def _op(
-    graph: Graph, index: int, part: int | None, weights: OpWeights | None, addresses: doc.AddressTables | None
+    graph: Graph, index: int, part: int | None, weights: OpWeights | None, addresses: AddressTables | None
 ) -> doc.PlanOp:
     return doc.PlanOp(
         node=graph.ops[index].node,

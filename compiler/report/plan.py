@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from compiler.ir.layout import Layout
 from compiler.report.dim_ranges import DimRangeDoc
 from compiler.report.execution import GraphOp, LevelTraffic, MemoryMap, Part, ProgramReport, ValuesReport
 from compiler.report.execution_time import StreamReport
+from compiler.report.plan_group_parts import AddressTables, HandoverDoc
 from compiler.report.plan_rules import BoundaryDoc, RuleUse, RuleVerdict
 from compiler.report.plan_search import SearchDoc, SimulatedDoc
 from compiler.schedule import HaloName, LoopName, OrderName, PlacementName, SpreadName, WeightModeName
@@ -125,23 +125,6 @@ class Placement(Part, frozen=True, kw_only=True):
     walk: tuple[str, ...]
 
 
-class AddressTables(Part, frozen=True, kw_only=True):
-    """The address tables of an op with a window (ADDR-1 to ADDR-5).
-
-    Each is for a block of `positions` and the window's `taps` in each of `channels` (1 where they lie side by side). A
-    core holds one per kind of buffer, `bytes` together. `read_bytes`: from DRAM. `lines_per_position`: its operands'.
-    """
-
-    positions: int
-    taps: int
-    channels: int
-    layout: Layout
-    bytes: int
-    read_bytes: int
-    lines_per_position: float
-    padding: Literal["none", "classes"]
-
-
 class PlanOp(Part, frozen=True, kw_only=True):
     """One op of a group: its ONNX node, kind, weight bytes and how often they are read from DRAM per inference.
 
@@ -174,7 +157,8 @@ class PlanGroup(Part, frozen=True, kw_only=True):
 
     `halo` is the mode by axis of the output, for every axis with more than one tile or core tile (TILE-3). `stalls` are
     the cycles beyond computation by their cause. `memory` is by level: sram, sram-weights, nram, nram-weights, wram.
-    What is printed of a group is enough to pin it (TILE-9).
+    `handover`: null where nothing stays on the chip between this group and others. What is printed of a group is enough
+    to pin it (TILE-9).
     """
 
     id: str
@@ -184,6 +168,7 @@ class PlanGroup(Part, frozen=True, kw_only=True):
     tiling: TilingDoc
     halo: dict[str, HaloName]
     placement: Placement
+    handover: HandoverDoc | None
     ops: tuple[PlanOp, ...]
     dram_bytes: int
     cycles: int

@@ -80,6 +80,7 @@ def choose_tiling(
 ) -> Choice | Refusal:
     """The cheapest tiling under memory and the given constraints, or why there is none (TILE-2, FUSE-S1 to S4)."""
     bound = (*PHYSICAL, *constraints)
+    profile = profile.holding(wishes.handover.held_bytes)
     pinned = wishes.pins_tile(geometry.output.axes, geometry.output.shape)
     found, failing = _largest_tiles(geometry, profile, bound, wishes, is_thorough=pinned)
     outcome, refused = _cheapest(found, profile, bound, wishes, is_thorough=pinned)
@@ -125,7 +126,7 @@ def _summed_in_parts(
     table = next((table for table in tables_of(geometry, profile, wishes) if not table.halo), None)
     if table is None:
         return []
-    simple = simple_configurations(geometry, table, profile, wishes.halo, wishes.placement)
+    simple = wishes.marked(simple_configurations(geometry, table, profile, wishes.halo, wishes.placement))
     tried = [(place, choice) for place, base in enumerate(simple) for choice in summed_configurations(table, base)]
     waiting = {number: choice for number, (_, choice) in enumerate(tried)}
     known, parts, most = KnownFigures(), 2, min(geometry.summed_extent, PARTS_MAX)
@@ -231,7 +232,8 @@ def _search(
     if bases:
         search = _Search(table, profile, bases, bound, wishes.split, known)
         return search.found(), search.failing
-    simple = as_pinned(simple_configurations(table.geometry, table, profile, wishes.halo, wishes.placement), wishes)
+    simple = wishes.marked(simple_configurations(table.geometry, table, profile, wishes.halo, wishes.placement))
+    simple = as_pinned(simple, wishes)
     if not simple:
         return [], None
     output = table.geometry.output

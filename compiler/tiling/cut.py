@@ -12,6 +12,7 @@ from compiler.profile.schema import Profile
 from compiler.tiling.axis_tiles import AxisTiles
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.handed import handed_tensors, part_bytes, taken_tensors
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
 from compiler.tiling.walk import CoreWalk, Walk, core_walk, unit_walk
 from compiler.units import ceil_div
@@ -24,7 +25,8 @@ class GroupCut:
     that go through all ops (depth-first). `is_flat`: tiles lie in the cores' own memories, none is between them and
     DRAM; `is_nested`: SRAM tiles are cut into core tiles that go through all ops; `is_staged`: ops pass an SRAM tile
     one after the other, piece by piece. `input_parts`: into how many parts the input channels of the group's product
-    are cut, over units and in time.
+    are cut, over units and in time. `handed`, `taken`: the result that stays on the chip for later groups, and the
+    inputs that earlier groups left there.
     """
 
     def __init__(
@@ -45,6 +47,13 @@ class GroupCut:
         self.is_staged = not self.is_flat and not self.is_nested
         over_units = configuration.units if configuration.spread is Spread.INPUT_CHANNELS else 1
         self.input_parts = over_units * configuration.input_slices
+        self.handed = handed_tensors(geometry, configuration.handover)
+        self.taken = taken_tensors(geometry, configuration.handover)
+
+    def part_bytes(self, name: str) -> int:
+        """Bytes of a unit's part of a tensor that passes from group to group on the chip; 0 for others."""
+        its = self.handed.get(name) or self.taken.get(name)
+        return 0 if its is None else part_bytes(self.geometry.facts, name, its)
 
     @lazy
     def walk(self) -> Walk:

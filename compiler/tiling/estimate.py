@@ -24,6 +24,7 @@ from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.candidates import ConfiguredWeights
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
+from compiler.tiling.handed import handed_tensors, taken_tensors
 from compiler.tiling.op_columns import OpArrays, op_arrays
 from compiler.tiling.pace import Passed, awaited_cycles, hidden_transfers, summed_in_turn
 from compiler.tiling.sharing import passed_parts
@@ -130,6 +131,10 @@ class _Plans:
         self.at = {axis: self.table.indices(axis, sizes) for axis, sizes in self.sizes.items()}
         self.is_shared = reads_are_shared(profile)
         self.repeats = self.rounds * self.slices
+        # what stays on the chip between groups is the same for all plans of a group
+        self.taken = taken_tensors(self.geometry, choices[0].handover)
+        handed = handed_tensors(self.geometry, choices[0].handover)
+        self.output_bytes = self.geometry.output_bytes - sum(map(self.geometry.facts.tensor_bytes, handed))
 
     @lazy
     def unit_share(self) -> Floats:
@@ -185,6 +190,9 @@ class _Plans:
         """Bytes of each input over all tiles, each box read once; slices of an outer loop read it again."""
         found = {}
         for name in self.geometry.inputs:
+            if name in self.taken:
+                found[name] = np.zeros(len(self.plans), dtype=np.int64)
+                continue
             total = (self.table.totals(name, self.at, len(self.plans)) * self._again(name)).astype(np.int64)
             found[name] = total if self.table.follows(name, "C") else np.where(self.outer, total * self.slices, total)
         return found
@@ -249,7 +257,7 @@ class _Plans:
     @lazy
     def dram_bytes(self) -> Ints:
         """DRAM bytes of the group, as the price counts them."""
-        return (self.loaded if self.is_shared else self.delivered) + self.weight_bytes + self.geometry.output_bytes
+        return (self.loaded if self.is_shared else self.delivered) + self.weight_bytes + self.output_bytes
 
     @lazy
     def passed_inputs(self) -> Ints:
@@ -301,7 +309,7 @@ class _Plans:
                 divided = sum((self.inputs[name] for name in self.divided), start=np.zeros_like(self.loaded))
                 own = np.where(self.nested, divided, own)
                 common = np.where(self.nested, self.delivered - divided, common)
-                drained = np.where(self.nested, self.geometry.output_bytes, drained)
+                drained = np.where(self.nested, self.output_bytes, drained)
             broadcast = np.where(on_bus, common, 0.0)
             moved = own + drained + np.where(on_bus, 0.0, common * cores)
             each = moved / (mover.bytes_per_cycle * self.units * self.cores)
@@ -380,7 +388,7 @@ class _Plans:
         each = np.where(whole > 0, compute / np.where(whole > 0, whole, 1.0), 1 / len(compute))
         left = np.cumsum(each[::-1], axis=0)[::-1] * (on_cores / turns)
         filled = (come / self.rate + left).max(axis=0)
-        hidden = filled + on_cores * (turns - 1) / turns + self.geometry.output_bytes * first / self.rate
+        hidden = filled + on_cores * (turns - 1) / turns + self.output_bytes * first / self.rate
         hidden = np.where(turns > 1, np.maximum(hidden, self.dram_bytes / self.rate + on_cores / turns), hidden)
         return np.where(self.buffered | (turns == 1), hidden, on_cores + self.dram_bytes / self.rate)
 
@@ -419,7 +427,7 @@ class _Plans:
         each = units.memory.read_pj_per_byte + units.memory.write_pj_per_byte
         if units.are_cores:
             return exchanged * (each + (link.pj_per_byte_hop if link is not None else 0.0))
-        ends = self.delivered + self.geometry.output_bytes
+        ends = self.delivered + self.output_bytes
         return (self.moves[1] + ends + 2 * exchanged) * each / 2
 
     def totals(self, ops: OpArrays) -> tuple[Ints, Floats, Floats]:
@@ -430,7 +438,7 @@ class _Plans:
         compute = self._compute(ops)
         on_cores = self._stage_cycles(compute, self.passed_weights / handing) + self.exchange[0]
         busy = self._busy(compute, on_cores)
-        read = self.dram_bytes - self.geometry.output_bytes
+        read = self.dram_bytes - self.output_bytes
         through = (read / self.rate + (self.passed_inputs + self.passed_weights) / handing + on_cores) / 2
         cycles = np.maximum(np.maximum(self.transfers, passing), np.maximum(busy, through)) + self.startup
         energy = self.dram_bytes * profile.dram.read_pj_per_byte + self.onchip_pj

@@ -85,33 +85,53 @@ def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads,
 
 def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
     """By input the bytes read from DRAM if units pass on what several need, and if each reads for itself."""
-    found = {}
+    # what earlier groups left on the chip is not read there
+    return {name: (0, 0) if name in group.taken else _reads(group, name) for name in group.geometry.inputs}
+
+
+def taken_reads(group: TiledGroup, name: str) -> tuple[int, int, int]:
+    """Bytes of what earlier groups left on the chip that units get from each other; what each has itself apart.
+
+    Of what all units need the whole that each of them gets; then the bytes of boxes that only one unit needs, and how
+    many such units each gives a part to.
+    """
+    configuration, held = group.configuration, group.taken[name]
+    once, copied = _reads(group, name)
+    axes = {Spread.BANDS: group.walk.rows, Spread.IMAGES: "N"}
+    if axes.get(configuration.spread) == held.axis:
+        # each begins with about its own part, its neighbours have the rest
+        return 0, copied - min(copied, group.geometry.facts.tensor_bytes(name)), 2
+    if copied > once:
+        return copied // group.walk.units, 0, 0
+    return 0, once, group.walk.units
+
+
+def _reads(group: TiledGroup, name: str) -> tuple[int, int]:
+    """Bytes read of an input if units pass on what several need, and if each reads for itself."""
     configuration = group.configuration
     by_channels = configuration.spread is Spread.CHANNELS
     are_bands = configuration.spread is Spread.BANDS and configuration.placement is Placement.BANDS
-    for name in group.geometry.inputs:
-        constant, shares = group.frustums.factors(name)
-        followed = group.frustums.of_tensor[name].followed
-        own = constant
-        once = constant
-        for axis, share in shares.items():
-            own *= share.made_sum
-            # what is the same for all tiles along an axis reaches the chip once and is passed on
-            unchanging = axis not in followed
-            cached = unchanging and group.frustums.tiles[axis].mode is not HaloMode.RECOMPUTE
-            in_bands = unchanging and axis == group.walk.rows and are_bands
-            if by_channels and axis == "C" and group.slices == 1:
-                # units that make channels of one group of a convolution need the same
-                once *= _distinct(group, name)
-            else:
-                once *= 1 if cached else ceil_div(share.made_sum, group.walk.units) if in_bands else share.made_sum
-        divided = group.channels_are_free and "C" in followed
-        whole_output = group.geometry.channels_follow and _follows_channels(group, name)
-        own *= group.configuration.units if by_channels and not (divided or whole_output) else 1
-        if name in group.reduced and group.is_nested and group.parts_come_again:
-            once, own = once * group.core_walk.rounds, own * group.core_walk.rounds
-        found[name] = once, max(once, own)
-    return found
+    constant, shares = group.frustums.factors(name)
+    followed = group.frustums.of_tensor[name].followed
+    own = constant
+    once = constant
+    for axis, share in shares.items():
+        own *= share.made_sum
+        # what is the same for all tiles along an axis reaches the chip once and is passed on
+        unchanging = axis not in followed
+        cached = unchanging and group.frustums.tiles[axis].mode is not HaloMode.RECOMPUTE
+        in_bands = unchanging and axis == group.walk.rows and are_bands
+        if by_channels and axis == "C" and group.slices == 1:
+            # units that make channels of one group of a convolution need the same
+            once *= _distinct(group, name)
+        else:
+            once *= 1 if cached else ceil_div(share.made_sum, group.walk.units) if in_bands else share.made_sum
+    divided = group.channels_are_free and "C" in followed
+    whole_output = group.geometry.channels_follow and _follows_channels(group, name)
+    own *= group.configuration.units if by_channels and not (divided or whole_output) else 1
+    if name in group.reduced and group.is_nested and group.parts_come_again:
+        once, own = once * group.core_walk.rounds, own * group.core_walk.rounds
+    return once, max(once, own)
 
 
 def _distinct(group: TiledGroup, name: str) -> int:

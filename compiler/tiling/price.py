@@ -40,7 +40,8 @@ def group_of(geometry: GroupGeometry, profile: Profile, tiling: Tiling) -> Tiled
     """The group under the tiling of a plan."""
     tile = dict(zip(tiling.axes, tiling.tile, strict=True))
     core = dict(zip(tiling.axes, tiling.core_tile, strict=True))
-    return TiledGroup(geometry, profile, tiling.configuration, tile, core)
+    beside = profile.holding(tiling.configuration.handover.held_bytes)
+    return TiledGroup(geometry, beside, tiling.configuration, tile, core)
 
 
 def leasts(work: GroupWork, profile: Profile) -> Iterator[Totals]:

@@ -68,6 +68,24 @@ def refined(
     return search.choice, search.tried
 
 
+def as_before(
+    choice: Choice, geometry: GroupGeometry, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes
+) -> Choice | None:
+    """A group's tiling, while what is wished for stays on the chip between groups; None where that leaves no room."""
+    configuration = replace(choice.tiling.configuration, walk=(), handover=wishes.handover)
+    tile = dict(zip(choice.tiling.axes, choice.tiling.tile, strict=True))
+    profile = profile.holding(wishes.handover.held_bytes)
+    group = _lowerable(SizeTable.of_group(geometry, dict(configuration.halo)), profile, configuration, tile)
+    if group is None:
+        return None
+    figures = figures_of(group)
+    if not all(constraint(figures).holds for constraint in (*PHYSICAL, *constraints)):
+        return None
+    if allocation_check(levels := memory_of(group)) is not None:
+        return None
+    return finished(Priced(group=group, figures=figures, cost=price(GroupWork(group).traffic, profile)), levels)
+
+
 def nearly_as_good(
     choice: Choice,
     geometry: GroupGeometry,
@@ -118,11 +136,10 @@ class _Refinement:
     ) -> None:
         self.choice = choice
         self._is_for_best = is_for_best
-        self._profile = profile
-        self._bound = bound
-        self._objective = wishes.objective
-        self._beside = beside
+        self._objective, self._beside = wishes.objective, beside
         self._best = self._rank(choice.cost, group_of(geometry, profile, choice.tiling))
+        self._profile = profile = profile.holding(wishes.handover.held_bytes)
+        self._bound = bound
         self._tile = dict(zip(choice.tiling.axes, choice.tiling.tile, strict=True))
         self._extents = extents = dict(zip(geometry.output.axes, geometry.output.shape, strict=True))
         lanes = spatial_lanes(geometry.ops, profile)
@@ -243,7 +260,8 @@ def _ways(choice: Choice, geometry: GroupGeometry, profile: Profile, wishes: Wis
             found[other] = _Way(table=table, configuration=other, channels=channels)
     if own.channel_slices == 1 and own.input_slices == 1:
         for table in tables_of(geometry, profile, wishes):
-            for simple in simple_configurations(geometry, table, profile, wishes.halo, wishes.placement):
+            tried = simple_configurations(geometry, table, profile, wishes.halo, wishes.placement)
+            for simple in wishes.marked(tried):
                 size = channel_size(table, simple)
                 channels = {} if size is None else {"C": size}
                 found.setdefault(simple, _Way(table=table, configuration=simple, channels=channels))

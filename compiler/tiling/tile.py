@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from compiler.tiling.placement import Placement
 
@@ -86,6 +87,36 @@ class OpWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """A tensor that stays on the chip between the group that makes it and those that read it.
+
+    `place`: its number among the outputs of the one, or the inputs of the others. Meanwhile units hold parts of `share`
+    positions along `axis`, one after another, so many bytes before the end of their memories as `before_end` says.
+    """
+
+    place: int
+    axis: str
+    share: int
+    before_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """What stays on the chip between groups while one of them runs (TILE-4, TILE-5).
+
+    `hands`: a result that it leaves there; `takes`: inputs that earlier groups left there; `held_bytes`: what all such
+    parts take of the end of a unit's memory, those of tensors that only others read among them.
+    """
+
+    hands: Handed | None = None
+    takes: tuple[Handed, ...] = ()
+    held_bytes: int = 0
+
+
+NOTHING_HANDED: Final = Handover()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """The discrete choices of a tiling, before sizes.
 
@@ -95,7 +126,8 @@ class Configuration:
     product: partial sums stay with the output tile. `halo` names the axes whose halo is not recomputed. `placement`
     deals the tiles out to units. `walk` are the axes in the order in which a unit walks its tiles, outermost first.
     `weights_in_sram`: weights that do not fit the cores wait in the SRAM. `loads`: how single ops'
-    weights are to be read, by op index, where a pinned schedule says so.
+    weights are to be read, by op index, where a pinned schedule says so. `handover`: what stays on the chip between
+    this group and others.
     """
 
     units: int
@@ -112,6 +144,7 @@ class Configuration:
     walk: tuple[str, ...] = ()
     weights_in_sram: bool = False
     loads: tuple[tuple[int, WeightLoads], ...] = ()
+    handover: Handover = NOTHING_HANDED
 
     def halo_of(self, axis: str) -> HaloMode:
         """The halo mode of an axis."""

@@ -16,8 +16,8 @@ from compiler.profile.schema import Profile
 from compiler.tiling.arrivals import Arrivals, copied_bytes
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
 from compiler.tiling.halos import halos_between_cores, halos_of
-from compiler.tiling.loads import input_reads, table_reads, weight_reads
-from compiler.tiling.moves import Moved, Routes, fetched, gathered_part, moves_of, routes_of
+from compiler.tiling.loads import input_reads, table_reads, taken_reads, weight_reads
+from compiler.tiling.moves import Moved, Routes, fetched, gathered_part, handed_apart, moves_of, routes_of
 from compiler.tiling.pace import (
     Passed,
     Unevenness,
@@ -94,8 +94,9 @@ class GroupWork:
 
     @lazy
     def output_bytes(self) -> int:
-        """Bytes of all outputs."""
-        return sum(map(self.group.geometry.facts.tensor_bytes, self.group.geometry.outputs))
+        """Bytes of all outputs that go to DRAM."""
+        names = [name for name in self.group.geometry.outputs if name not in self.group.handed]
+        return sum(map(self.group.geometry.facts.tensor_bytes, names))
 
     @lazy
     def copying(self) -> Sequence[int]:
@@ -115,11 +116,13 @@ class GroupWork:
         loaded, copied = self.input_bytes
         passed_on = copied - loaded if reads_are_shared(group.profile) else 0
         sram_ends = nram_ends = LevelBytes()
+        # of what stays on the chip between groups the parts are written and read once more
+        put, got = (sum(map(group.geometry.facts.tensor_bytes, its)) for its in (group.handed, group.taken))
         if not group.is_flat:
-            read = passed_on + (0 if self.routes.outputs else carried.output_bytes)
-            sram_ends = LevelBytes(read=read, written=0 if self.routes.inputs else copied)
-        elif not group.profile.dram.multicast:
-            nram_ends = LevelBytes(read=passed_on)
+            read = passed_on + put + got + (0 if self.routes.outputs else carried.output_bytes)
+            sram_ends = LevelBytes(read=read, written=put + got + (0 if self.routes.inputs else copied))
+        else:
+            nram_ends = LevelBytes(read=got + (0 if group.profile.dram.multicast else passed_on), written=put)
         direct = group.is_flat or self.routes.inputs or not self.routes.weights
         unhidden = (self.arrivals.unhidden_cycles(step, size) for step, size in enumerate(self.from_dram))
         return Traffic(
@@ -213,8 +216,15 @@ class GroupWork:
         halos, halo_hops = halos_of(group, op)
         part = gathered_part(group, op)
         gathered = ceil(geometry.facts.tensor_bytes(op.output) * part) if part else 0
+        # the first reader waits for what other units hold, and the last op until they hold its result
+        first = geometry.first_readers.get(op.index, ())
+        taken = [taken_reads(group, name) for name in first if name in group.taken]
+        taken += [(0, handed_apart(group), 1)] if op.output in group.handed else []
         others = Passed(
-            gathered=gathered if self.by_channels else 0,
+            gathered=(gathered if self.by_channels else 0) + sum(shared for shared, _, _ in taken),
+            held=sum(map(group.part_bytes, (op.output, *first))),
+            scattered=sum(size for _, size, _ in taken),
+            receivers=sum(count for _, size, count in taken if size),
             among_cores=gathered if self.cores_by_channels else 0,
             senders=configuration.cores if group.is_nested else 1,
             fetched=fetched(group, op),
@@ -225,7 +235,7 @@ class GroupWork:
             beside=halos_between_cores(group, op.output) if self.cores_in_step else 0,
             reduced=_reduced(group, op) if op is self.product else 0,
         )
-        awaited = others.gathered * (units - 1) + others.halos + others.reduced
+        awaited = others.gathered * (units - 1) + others.scattered + others.halos + others.reduced
         exchanged = awaited + passed
         # what units pass on is read at the one and written at the other; written weights are counted where they arrive
         between = NO_BYTES

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler.tiling.split import Split
-from compiler.tiling.tile import Configuration, HaloMode, Order, Spread
+from compiler.tiling.tile import NOTHING_HANDED, Configuration, HaloMode, Handover, Order, Spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,8 @@ class Wishes:
 
     halo and placement: a mode, or `auto`. sizes and core: extents of the SRAM tile and the core tile by axis, as far
     as they are pinned. modes: the halo mode by axis, None: not pinned. fixed: pinned fields of the configuration.
-    split: how the SRAM tile of a configuration is found, along the axes that are not pinned.
+    split: how the SRAM tile of a configuration is found, along the axes that are not pinned. handover: what stays on
+    the chip between the group and others; `spread`: the only one that then is tried.
     """
 
     objective: str
@@ -27,6 +28,16 @@ class Wishes:
     modes: Mapping[str, HaloMode] | None = None
     fixed: Mapping[str, object] = field(default_factory=dict)
     split: Split = field(default_factory=Split)
+    handover: Handover = NOTHING_HANDED
+    spread: Spread | None = None
+
+    def marked(self, choices: Iterable[Configuration]) -> tuple[Configuration, ...]:
+        """Configurations that hand on and take what is asked for."""
+        if self.handover == NOTHING_HANDED:
+            return tuple(choices)
+        return tuple(
+            replace(choice, handover=self.handover) for choice in choices if self.spread in (None, choice.spread)
+        )
 
     @property
     def is_pinned(self) -> bool:

@@ -75,6 +75,7 @@ def run(tree: Path = _ROOT) -> None:
     with _installed(tree) as folder:
         if (folder / "compiler" / "kernels.py").exists():
             print(f"| set-up: `python -m compiler.kernels` | {_seconds(folder, '-m', 'compiler.kernels'):.1f} |")
+            print(f"| set-up: MB of machine code stored | {_stored_bytes(folder) / 1e6:.1f} |", flush=True)
         answer = subprocess.run(
             [sys.executable, "-c", _JOBS, _RESNET],
             cwd=folder,
@@ -98,6 +99,10 @@ def _installed(tree: Path) -> Iterator[Path]:
             shutil.copytree(tree / package, folder / package, ignore=shutil.ignore_patterns("*.nbi", "*.nbc"))
         _seconds(folder, "-m", "compileall", "-q", ".")
         yield folder
+
+
+def _stored_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*.nb[ic]"))
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -217,7 +217,7 @@ class GroupSteps:
         ]
         found = []
         for axis in lowering.tiles.order:
-            its = columns_of(lowering.tiles, names, axis, stored)
+            its = columns_of(lowering.tiles, names, axis, stored, lowering.shares)
             for core_tiles, blocks, boxes in cores:
                 if axis in core_tiles.counts:
                     its = its.beside(columns_of_blocks(core_tiles, names, axis, blocks[axis], boxes))

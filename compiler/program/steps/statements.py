@@ -296,7 +296,9 @@ def _places(run: Run) -> Sequence[int]:
 
 
 def _looks(found: Product) -> list[tuple[int, ...]]:
-    """Where else a rule is looked at: the corner, all times of the first tile's inner loops, some tiles between."""
+    """Where else a rule is looked at: the corner, all times of the first tile's inner loops, some tiles between, and
+    where it may be another's turn.
+    """
     _, runs, tiles = found
     if sum(run.tiles > 1 for run in runs) < 2:
         return []
@@ -306,7 +308,20 @@ def _looks(found: Product) -> list[tuple[int, ...]]:
     )
     is_grid = sum(run.tiles > 1 for run in runs[:tiles]) > 1
     corner = tuple([run.tiles - 1 for run in runs])
-    return list(dict.fromkeys([corner, *inside, *(between if is_grid else ())]))
+    return list(dict.fromkeys([corner, *inside, *(between if is_grid else ()), *_turns(found)]))
+
+
+def _turns(found: Product) -> Iterator[tuple[int, ...]]:
+    """Times of the loops inside the first tiles along each counter: whose turn it is goes on with tiles and times
+    together, so that a turn may come at none of the first tile's times and at the first time of none of the tiles.
+    """
+    _, runs, tiles = found
+    times = [range(min(run.tiles, PERIODS[-1])) for run in runs]
+    if any(len(its) > 1 for its in times[tiles:]):
+        for counter, its in enumerate(times[:tiles]):
+            if len(its) > 1:
+                alone = (range(1) if number != counter else its for number in range(tiles))
+                yield from product(*alone, *times[tiles:])
 
 
 def _split(at: CellAt, found: Product, cut: _Cut) -> Iterator[_Part]:

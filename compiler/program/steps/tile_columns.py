@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +14,22 @@ from compiler.program.stored_boxes import StoredBoxes
 from compiler.program.tiles import Tiles
 
 _Column = NDArray[np.int64]
+NO_SHARES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({})
 
 
-def columns_of(tiles: Tiles, names: Iterable[str], axis: str, stored: Sequence[StoredBoxes] = ()) -> Columns:
+def columns_of(
+    tiles: Tiles,
+    names: Iterable[str],
+    axis: str,
+    stored: Sequence[StoredBoxes] = (),
+    shares: Mapping[str, tuple[int, int]] = NO_SHARES,
+) -> Columns:
     """The columns of an axis, for a group that holds tensors of these names, and hands out what `stored` says.
 
     Per tensor: where the tile's range begins, how far from there lie its end, what is made anew and what waits, and
     what waits for the next tile; in rings how often each of these has gone around. Per output: what is handed out.
+    `shares`: by tensor that passes from group to group on the chip the number of the axis along which units hold parts
+    of it, and how many positions each; who holds what a tile needs, and from where on, follows no other rule.
     """
     count = tiles.counts[axis]
     along = tiles.frustums.tiles[axis]
@@ -44,6 +55,9 @@ def columns_of(tiles: Tiles, names: Iterable[str], axis: str, stored: Sequence[S
             same += [_next(offset) - offset for offset in offsets]
             others = [stops, firsts, *waits.T, *_next(waits).T]
             same += [other - starts for other in others]
+            if name in shares and shares[name][0] == place:
+                owners = firsts // shares[name][1], (stops - 1) // shares[name][1]
+                same += [*owners, np.where(owners[0] == owners[1], -1, firsts)]
             if dim.both_ways:
                 # of the tile, of the next one and of the one before: what is sent, and where it lies there
                 ends = np.stack([stops, firsts, lasts])

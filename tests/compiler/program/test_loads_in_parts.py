@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from compiler.compile import compile_model
+from compiler.options import parse_options
 from compiler.program.iteration import Step
 from compiler.program.program import Opcode
 from compiler.program.steps.equal_groups import EqualGroups
@@ -20,6 +22,7 @@ from tests.compiler.program.lowered import Lowered, Network, chip, classifier, g
 from tests.compiler.program.steps.test_group_steps import steps_of
 from tests.compiler.tiling.tilings import along, configuration
 from tests.models import Model
+from tests.profiles import changed_profile
 
 
 @pytest.mark.parametrize(("slices", "outer", "times"), [(1, False, 1), (2, False, 1), (5, False, 1), (2, True, 2)])
@@ -123,3 +126,23 @@ def test_weights_come_in_parts_where_two_slots_alternate(nram: int, alternate: b
     names = [step.name for step in steps_of(network, its).lowering.body if isinstance(step, Step)]
     parts = sum(name.startswith("lasting weights") for name in names)
     assert parts > 1 if alternate else parts == 1
+
+
+def test_whose_turn_it_is_to_load_goes_on_with_tiles_and_parts() -> None:
+    """Of four units on a ring each loads a part for all, another one at each part of each tile."""
+    model = Model(seed=1)
+    model.output(model.conv(model.input([1, 12, 32, 32]), 12, 24))
+    profile = changed_profile(
+        "manycore2x64",
+        chips=1,
+        cores_per_cluster=4,
+        nram__capacity_bytes=8192,
+        engines__link__topology="ring",
+        weights__mode="streamed",
+    )
+    tiling = {"tile": {"N": 1, "C": 6, "H": 2, "W": 32}, "input_slices": 4, "channel_slices": 1}
+    pinned = {"nodes": ["Conv_0"], "tiling": tiling, "placement": {"units": 4, "spread": "channels"}}
+    found = compile_model(model.data(), profile, parse_options({"schedule": {"groups": [pinned]}}))
+    assert not found.plan.degraded
+    assert found.report.values.checked
+    assert found.report.programs[0].dram_read_bytes == found.plan.totals.dram_bytes - 24 * 32 * 32 * 4
