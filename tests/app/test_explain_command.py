@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from app.cli.main import cli
 from compiler.amounts import bytes_text
 from tests.models import Model
-from tests.profiles import small_profile
+from tests.profiles import profile_values, small_profile
 from tests.service.harness import conv_chain
 
 
@@ -25,8 +25,17 @@ def network(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.fixture(autouse=True)
+def apart(tmp_path: Path) -> None:
+    """A chip like edge4 whose cores have no links: what lies between two groups goes to DRAM."""
+    values = profile_values("edge4")
+    values["engines"]["link"] = None
+    (tmp_path / "apart.yaml").write_text(json.dumps(values))
+
+
 def tessera(command: str, network: str, *words: str) -> Result:
-    return CliRunner().invoke(cli, [command, network, "--profile", "edge4", "--set", "verify=none", *words])
+    profile = str(Path(network).with_name("apart.yaml"))
+    return CliRunner().invoke(cli, [command, network, "--profile", profile, "--set", "verify=none", *words])
 
 
 def test_a_group_is_explained_with_its_neighbours_on_both_sides(network: str) -> None:

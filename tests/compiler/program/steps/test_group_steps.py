@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import pairwise, product
 from typing import Any
 
+import numpy as np
 import pytest
 
 from compiler.program.decode import Decoders
@@ -14,8 +15,10 @@ from compiler.program.lower import handed_out
 from compiler.program.nested import NestedCores
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.cells import Cells
+from compiler.program.steps.commands import Kinds, all_commands
 from compiler.program.steps.group_steps import GroupSteps
 from compiler.program.steps.segment import SegmentSteps
+from compiler.program.steps.statement_commands import StatementCommands
 from compiler.program.steps.statements import statements_of
 from compiler.tiling.memory import memory_of
 from compiler.tiling.placement import Placement
@@ -171,3 +174,30 @@ def nested_cores(tile: dict[str, int], halo: HaloMode, core: dict[str, int], **h
     cores = steps_of(network, group(network, profile, tile, halo, core, **how)).lowering.cores
     assert isinstance(cores, NestedCores)
     return cores
+
+
+@pytest.mark.parametrize(
+    ("units", "parts", "spread", "tile", "height", "channels"),
+    [
+        (6, 3, Spread.CHANNELS, {"H": 2, "C": 4}, 32, 24),
+        (5, 8, Spread.CHANNELS, {"H": 2, "C": 5}, 32, 16),
+        (7, 5, Spread.CHANNELS, {"H": 3, "C": 4}, 15, 16),
+        (4, 8, Spread.BANDS, {"H": 1}, 17, 12),
+    ],
+)
+def test_statements_are_what_steps_say_where_turns_go_on_with_tiles_and_parts(
+    units: int, parts: int, spread: Spread, tile: dict[str, int], height: int, channels: int
+) -> None:
+    """Whose turn it is to load for all may come at none of a first tile's parts and at the first part of no tile."""
+    model = Model(seed=1)
+    model.output(model.conv(model.input([1, channels, height, 16], "x"), channels, 24))
+    network = Network(model, seed=1)
+    how: dict[str, Any] = {"units": units, "spread": spread, "input_slices": parts}
+    steps = steps_of(network, group(network, chip(cores=units, nram=1 << 17), tile, HaloMode.RECOMPUTE, **how))
+    kinds = Kinds()
+    said = all_commands(steps, kinds, 1 << 20)
+    assert said is not None
+    found = StatementCommands(steps, list(statements_of(Cells(steps)))).at(np.arange(-1, steps.iterations), kinds)
+    assert found.kinds.tolist() == said.kinds.tolist()
+    assert found.iterations.tolist() == said.iterations.tolist()
+    assert found.numbers.rows.tolist() == said.numbers.rows.tolist()
