@@ -6,10 +6,11 @@ import json
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from compiler.compile import Compilation, compile_model, plan_model
-from compiler.errors import RequestError
+from compiler.errors import LimitError, RequestError
 from compiler.frontend.source import ModelSource
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
@@ -20,7 +21,7 @@ from tests.models import Model, light_source
 from tests.profiles import profile_values
 
 # Of these some have tensors that pass over a group, groups that take two, and groups that take one and hand one on.
-SEEDS = range(160)
+SEEDS = range(64)
 
 
 def cores(
@@ -92,8 +93,14 @@ def any_case(seed: int) -> Compilation:
             topology=random.choice(["mesh", "ring"]),
             multicast=random.random() < 0.5,
         )
-    objective = random.choice(["dram_bytes", "dram_bytes", "latency", "energy", "edp"])
-    return compile_model(model.data(), profile, parse_options({"objective": objective}))
+    options = parse_options({"objective": random.choice(["dram_bytes", "dram_bytes", "latency", "energy", "edp"])})
+    while True:
+        try:
+            return compile_model(model.data(), profile, options)
+        except LimitError:
+            # not even the smallest tile of some op fits
+            nram = msgspec.structs.replace(profile.nram, capacity_bytes=2 * profile.nram.capacity_bytes)
+            profile = msgspec.structs.replace(profile, nram=nram)
 
 
 def groups_of(plan: Plan) -> list[PlanGroup]:
@@ -133,7 +140,7 @@ def test_resnet50_reaches_its_floor_by_a_change_of_spread() -> None:
     assert edge.why.startswith("it stays on the chip between the two")
 
 
-@pytest.mark.matrix(first=6, rest=len(SEEDS) - 6)
+@pytest.mark.matrix(first=4, rest=len(SEEDS) - 4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_programs_compute_the_models_values_and_move_the_planned_bytes(seed: int) -> None:
     compilation = any_case(seed)

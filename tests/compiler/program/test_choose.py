@@ -170,8 +170,9 @@ def test_a_network_takes_less_by_simulation_than_by_price() -> None:
     compilation = compile_model(light_source("squeezenet"), builtin_profile("cluster4x4"), parse_options({}))
     (simulated,) = [segment.simulated for segment in chip_segments(compilation)]
     assert simulated is not None
-    assert [plan.origin for plan in simulated.plans] == ["simulation", "price"]
-    best, by_price = simulated.plans
+    best = simulated.plans[0]
+    (by_price,) = (plan for plan in simulated.plans if plan.origin == "price")
+    assert best.origin == "simulation"
     assert best.simulated_cycles < 0.99 * by_price.simulated_cycles
     assert best.estimated_cycles >= by_price.estimated_cycles
     assert all(output.holds for output in compilation.report.values.outputs)
