@@ -277,9 +277,9 @@ class Evaluator:
             return _renamed(*same, geometry)
         wishes = replace(self._wishes, handover=handover, spread=spread)
         bound, tried = self.constraints(group), _TILES_HANDING // self.steps(group)
-        same_tile = as_before(before, geometry, self.profile, bound, wishes)
-        found: Choice | Refusal | None = None if is_refined else same_tile
         with defects_of("tiling", [failed_group(self.facts, bits(group))]):
+            same_tile = as_before(before, geometry, self.profile, bound, wishes)
+            found: Choice | Refusal | None = None if is_refined else same_tile
             if found is None:
                 found = choose_tiling(geometry, self.profile, bound, wishes)
                 starts = [its for its in (found, same_tile) if isinstance(its, Choice)]

@@ -113,12 +113,14 @@ def handed_wrongly(
         for name, its in handed.items():
             tensor = facts.tensors[name]
             extent = tensor.shape[tensor.axes.index(its.axis)] if its.axis in tensor.axes else 0
-            if extent == 0 or (units is not None and ceil_div(extent, its.share) > units):
+            if not extent:
+                return number, f"shares {printable(name, 80)} out along {its.axis}, where it has nothing to share"
+            if units is not None and ceil_div(extent, its.share) > units:
                 return number, f"leaves {printable(name, 80)} on the chip in parts that {units} units cannot hold"
             if name in facts.graph.outputs or set(facts.graph.consumers.get(name, ())) <= done:
                 return number, f"leaves {printable(name, 80)} on the chip, which is an output, or which nothing reads"
             if not all(is_operand(facts, user, name) for user in facts.graph.consumers[name]):
-                return number, f"leaves {printable(name, 80)} on the chip, of which another reads single rows in DRAM"
+                return number, f"leaves {printable(name, 80)} on the chip, but an op gathers rows of it from DRAM"
             live[name] = replace(its, place=0)
         if any(its.before_end % ALIGNMENT_BYTES for its in live.values()):
             return number, f"lets a tensor end at no multiple of {ALIGNMENT_BYTES} bytes"
@@ -133,7 +135,7 @@ def handed_wrongly(
 
 
 def is_operand(facts: GraphFacts, op: int, name: str) -> bool:
-    """False where an op reads single rows of a tensor as a table, which has to lie in DRAM."""
+    """False where an op gathers rows of a tensor as of a table, which has to lie in DRAM."""
     return any(operand.tensor == name for operand in facts.ops[op].operands)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from compiler.program.emitter import Box, Held, overlap
 from compiler.program.located import Located
-from compiler.program.peers import deliver_each, send
+from compiler.program.peers import by_box, deliver_each, send
 from compiler.program.program import Opcode
 
 
@@ -19,11 +19,7 @@ def bring(located: Located, name: str, wanted: Iterable[tuple[int, Held | None]]
     if name not in located.group.taken:
         deliver_each(emitter, located.context.region(name), wanted, element, turn)
         return
-    boxes: dict[Box, dict[int, Held]] = {}
-    for unit, held in wanted:
-        if held is not None:
-            boxes.setdefault(held.box, {})[unit] = held
-    for box, targets in boxes.items():
+    for box, targets in by_box(wanted).items():
         _take(located, located.held_parts[name], box, targets, element)
 
 

@@ -117,12 +117,17 @@ def deliver_each(
     emitter: Emitter, region: Held, wanted: Iterable[tuple[int, Held | None]], element_bytes: int, turn: int
 ) -> None:
     """Load boxes for units; what several want is loaded for them together. `turn`: whose it is to load the first."""
+    for number, (box, targets) in enumerate(by_box(wanted).items(), turn):
+        deliver(emitter, region, list(targets.values()), list(targets), box, element_bytes, number)
+
+
+def by_box(wanted: Iterable[tuple[int, Held | None]]) -> dict[Box, dict[int, Held]]:
+    """By box the units that want it, and where each of them has it lie."""
     boxes: dict[Box, dict[int, Held]] = {}
     for unit, held in wanted:
         if held is not None:
             boxes.setdefault(held.box, {})[unit] = held
-    for number, (box, targets) in enumerate(boxes.items(), turn):
-        deliver(emitter, region, list(targets.values()), list(targets), box, element_bytes, number)
+    return boxes
 
 
 def copy_common(
