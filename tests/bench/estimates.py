@@ -11,10 +11,11 @@ from typing import Final
 
 import numpy as np
 
-from compiler.compile import Compilation, compile_model
+from compiler.compile import compile_model
 from compiler.errors import TesseraError
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
+from compiler.report.plan import Plan, Report
 from tests.models import LIGHT_NAMES, light_source
 
 # Chips that compute in eight bits only get the planning what-if.
@@ -31,10 +32,10 @@ class Compared:
     ratios: tuple[float, ...]
 
     @classmethod
-    def of(cls, compilation: Compilation) -> Compared:
-        """From the report."""
-        programs = compilation.report.programs
-        planned = {group.id: group.cycles for segment in compilation.plan.segments for group in segment.groups}
+    def of(cls, plan: Plan, report: Report) -> Compared:
+        """From the documents of a compilation."""
+        programs = report.programs
+        planned = {group.id: group.cycles for segment in plan.segments for group in segment.groups}
         ratios = [
             planned[name] / cycles
             for program in programs
@@ -58,7 +59,8 @@ def compared(model: str, chip: str, fusion: str) -> Compared:
     options: dict[str, object] = {"fusion": fusion, "verify": "none"}
     if CHIPS[chip]:
         options["precision"] = CHIPS[chip]
-    return Compared.of(compile_model(light_source(model), builtin_profile(chip), parse_options(options)))
+    found = compile_model(light_source(model), builtin_profile(chip), parse_options(options))
+    return Compared.of(found.plan, found.report)
 
 
 def run(names: tuple[str, ...] = ()) -> None:

@@ -180,11 +180,11 @@ def _row(name: str, data: bytes, profile: str, options: Mapping[str, object]) ->
         + " | ".join(f"{size / _MIB:.2f}" for size in sizes)
         + f" | {totals.dram_bytes / floor:.3f} | {value / rules.value(objective):.3f} "
         f"| {value / none.value(objective):.3f} | {found.seconds:.2f} | {found.fusion_s:.2f} "
-        f"| {_above_floor(found.plan) if totals.dram_bytes > _NEAR * floor else ''} |"
+        f"| {above_floor(found.plan) if totals.dram_bytes > _NEAR * floor else ''} |"
     )
 
 
-def _above_floor(plan: Plan) -> str:
+def above_floor(plan: Plan) -> str:
     """The bytes above the floor by kind, and the fields that would have to grow for the largest part of them."""
     kinds = ", ".join(f"{kind} {size / _MIB:.2f} MiB" for kind, size in plan.gap.kinds.items() if size)
     by_fields: dict[tuple[str, ...], int] = {}
