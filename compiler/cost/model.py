@@ -40,10 +40,12 @@ class StepTraffic(NamedTuple):
     ports of the core's memories are kept. sram: bytes between SRAM and cores; sram_weights the same for weights;
     between_units: SRAM bytes of what units pass each other, on both sides. broadcast_bytes: the part that the bus
     hands to all cores of a unit at once. exchanged_bytes: passed between units; exchanged_byte_hops: the same times
-    the links crossed. awaited_bytes: the part of it that the next op waits for; awaited_cycles: for how long cores wait
-    for it, and for what other cores of their unit made. filling_cycles: for how long they wait until the first piece of
-    a stage has come, and the last one has left. arriving_bytes: of inputs that DRAM brings for the first turn;
-    lasting_bytes of weights, handed_bytes what units then hand on of both; passing: weights that come in every turn.
+    the links crossed. awaited_bytes: the part of it that is no weights; awaited_cycles: for how long cores wait for
+    what other units, or other cores of theirs, made. taken_cycles: in which inputs come that earlier groups left on
+    the chip, beside the work of cores; first_taken_cycles: of these the ones before the first turn. filling_cycles:
+    for how long cores wait until the first piece of a stage has come, and the last one has left. arriving_bytes: of
+    inputs that DRAM brings for the first turn; lasting_bytes of weights, handed_bytes what units then hand on of both;
+    passing: weights that come in every turn.
     """
 
     op: int
@@ -66,6 +68,8 @@ class StepTraffic(NamedTuple):
     exchanged_byte_hops: int = 0
     awaited_bytes: int = 0
     awaited_cycles: int = 0
+    taken_cycles: float = 0.0
+    first_taken_cycles: float = 0.0
     filling_cycles: int = 0
     arriving_bytes: int = 0
     lasting_bytes: int = 0
@@ -124,6 +128,8 @@ class Traffic(Carried):
     turns: how often cores go through the ops, each time in `parts` of what a product sums. unhidden_cycles: what they
     wait for weights that give way to more of them in one buffer. sram_ends, nram_ends: bytes through these of what
     comes from and goes to DRAM, and of inputs handed on. passed_on_bytes: input bytes that units hand on to each other.
+    put_cycles: in which a result comes to units that hold it for later groups, beside the work of cores;
+    last_put_cycles: of these the ones after the last turn.
     loading_share: what of the DRAM's rate inputs get while the cores' own engines load weights; None where one engine
     loads one after the other. cores: in use.
     """
@@ -134,6 +140,8 @@ class Traffic(Carried):
     sram_ends: LevelBytes
     nram_ends: LevelBytes
     passed_on_bytes: int
+    put_cycles: float
+    last_put_cycles: float
     loading_share: float | None
     steps: tuple[StepTraffic, ...]
     parts: int = 1
@@ -200,18 +208,20 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     stages = _stage_costs(traffic, whole, profile)
     on_cores = sum(stage.cycles for stage in stages)
     compute = sum(step.compute_cycles for step in traffic.steps)
-    passing = _passing_cycles(traffic, profile)
+    taken = sum(step.taken_cycles for step in traffic.steps)
+    passing = ceil(_passing_cycles(traffic, profile) + taken + traffic.put_cycles)
     busy = on_cores + ceil(moved / rate)
     if traffic.overlapped:
         turning = _turns_cycles(traffic, rate, on_cores, profile) + traffic.unhidden_cycles
         # of several turns, or parts of one, the last one works when all the others' bytes have moved
         times = traffic.turns * traffic.parts
-        last = moved / rate + on_cores / times if times > 1 else 0.0
-        busy = ceil(max(turning + traffic.last_store_bytes / rate, last) * (1 - _ROUNDING))
+        last = max(moved / rate, taken) + on_cores / times if times > 1 else 0.0
+        after = max(traffic.last_store_bytes / rate, traffic.last_put_cycles)
+        busy = ceil(max(turning + after, last) * (1 - _ROUNDING))
     startup = _startup_cycles(traffic, profile)
     # two buffers, through each of which a part comes from DRAM, is passed on and worked on, one after the other
     starting = traffic.unit_loads * dram_startup_cycles(profile)
-    through = ceil((ceil(reads / rate) + starting + _handed_on_cycles(traffic, profile) + on_cores) / 2)
+    through = ceil((ceil(reads / rate) + starting + _handed_on_cycles(traffic, profile) + taken + on_cores) / 2)
     cycles = max(dram_cycles, passing, busy, through) + startup
     onchip = max(passing, *whole.values())
     stalls: dict[str, int] = {}
@@ -285,7 +295,7 @@ def _turns_cycles(traffic: Traffic, rate: float, on_cores: float, profile: Profi
     for step, cycles in zip(steps, own, strict=True):
         filling = step.filling_cycles / traffic.turns
         work = each * (cycles if total else 1) - filling
-        handed = step.handed_bytes * handing
+        handed = step.handed_bytes * handing + step.first_taken_cycles
         needs.append(Needs(step.arriving_bytes, step.lasting_bytes, handed, step.passing, filling, work))
     return turns_cycles(needs, traffic.turns, rate, traffic.loading_share)
 

@@ -33,14 +33,18 @@ class Arrivals:
         group, found, handed = self._group, 0, 0
         for name in group.geometry.first_readers.get(group.geometry.ops[step].index, ()):
             loaded, copied = self._reads[name]
-            again = group.configuration.slices_outer or "C" in group.frustums.of_tensor[name].followed
-            tiles = group.walk.tiles * (group.slices if again else 1)
-            parts = group.input_parts if name in group.reduced else 1
-            first = min(self._units, tiles)
-            found += ceil_div((loaded if self._shared else copied) * first, tiles * parts)
+            first, of = self.first_part(name)
+            found += ceil_div((loaded if self._shared else copied) * first, of)
             if self._shared and not group.profile.dram.multicast:
-                handed += ceil_div((copied - loaded) * first, tiles * parts)
+                handed += ceil_div((copied - loaded) * first, of)
         return found, handed
+
+    def first_part(self, name: str) -> tuple[int, int]:
+        """The part of an input, of all that comes of it, that the first tiles wait for: so many of so many."""
+        group = self._group
+        again = group.configuration.slices_outer or "C" in group.frustums.of_tensor[name].followed
+        tiles = group.walk.tiles * (group.slices if again else 1)
+        return min(self._units, tiles), tiles * (group.input_parts if name in group.reduced else 1)
 
     def lasting(self, step: int, read_from_dram: int) -> int:
         """Bytes of an op's weights that DRAM brings for the first turn and that later ones find in place."""

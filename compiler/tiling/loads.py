@@ -86,27 +86,10 @@ def _loads(group: TiledGroup, step: int, home: WeightHome) -> tuple[WeightLoads,
 def input_reads(group: TiledGroup) -> dict[str, tuple[int, int]]:
     """By input the bytes read from DRAM if units pass on what several need, and if each reads for itself."""
     # what earlier groups left on the chip is not read there
-    return {name: (0, 0) if name in group.taken else _reads(group, name) for name in group.geometry.inputs}
+    return {name: (0, 0) if name in group.taken else reads_of(group, name) for name in group.geometry.inputs}
 
 
-def taken_reads(group: TiledGroup, name: str) -> tuple[int, int, int]:
-    """Bytes of what earlier groups left on the chip that units get from each other; what each has itself apart.
-
-    Of what all units need the whole that each of them gets; then the bytes of boxes that only one unit needs, and how
-    many such units each gives a part to.
-    """
-    configuration, held = group.configuration, group.taken[name]
-    once, copied = _reads(group, name)
-    axes = {Spread.BANDS: group.walk.rows, Spread.IMAGES: "N"}
-    if axes.get(configuration.spread) == held.axis:
-        # each begins with about its own part, its neighbours have the rest
-        return 0, copied - min(copied, group.geometry.facts.tensor_bytes(name)), 2
-    if copied > once:
-        return copied // group.walk.units, 0, 0
-    return 0, once, group.walk.units
-
-
-def _reads(group: TiledGroup, name: str) -> tuple[int, int]:
+def reads_of(group: TiledGroup, name: str) -> tuple[int, int]:
     """Bytes read of an input if units pass on what several need, and if each reads for itself."""
     configuration = group.configuration
     by_channels = configuration.spread is Spread.CHANNELS

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-import numpy as np
-
 from compiler.cost.rates import direct_is_as_wide
 from compiler.ops.op_facts import OpFacts
 from compiler.tiling.geometry import reads_own_channels
@@ -110,27 +108,6 @@ def _staged_moves(group: TiledGroup, step: int) -> Moved:
         filled += waiting
         drained = ceil(frustums.made_bytes(op.output) * stage.staying[op.output]) + waiting
     return _to_cores(group, op, filled, 0, drained)
-
-
-def handed_apart(group: TiledGroup) -> int:
-    """Bytes of a result that stays on the chip which other units hold than those that make them."""
-    if not group.handed:
-        return 0
-    [(name, hands)] = group.handed.items()
-    configuration = group.configuration
-    facts = group.geometry.facts
-    tensor, size = facts.tensors[name], facts.tensor_bytes(name)
-    extent = tensor.shape[tensor.axes.index(hands.axis)]
-    if configuration.spread is Spread.BANDS and group.walk.rows == hands.axis:
-        owners, cut = group.walk.assignment.owner, group.walk.axes[hands.axis]
-        apart = 0
-        for row, (low, high) in enumerate(zip(cut.starts.tolist(), cut.stops.tolist(), strict=True)):
-            held = np.arange(low, high) // hands.share
-            apart += int((owners[row][:, None] != held).sum())
-        return size * apart // (extent * int(owners.shape[1]))
-    if configuration.spread is {"N": Spread.IMAGES, "C": Spread.CHANNELS}.get(hands.axis):
-        return 0
-    return ceil(size * (1 - 1 / group.profile.units.count))
 
 
 def fetched(group: TiledGroup, op: OpFacts) -> float:

@@ -12,7 +12,6 @@ from compiler.cost.rates import (
     busiest_link,
     copying_bytes_per_cycle,
     engine_startup_cycles,
-    scattered_share,
     transfers_of_part,
 )
 from compiler.ir.box import Ints
@@ -130,9 +129,7 @@ class Passed(NamedTuple):
     gathered: parts of the channels that units hand each other, all of them together; among_cores: the same between the
     cores of a unit, and how much of it one unit has (`unit_share`). apart: what units hand each other goes to one core
     of each, which are no neighbours. halos: borders of tiles, to as many neighbours of a
-    unit as `ways` says; beside: the same between the cores of a unit in step. reduced: unfinished sums. scattered: what
-    each unit gives other parts of to so many others, the `receivers`. held: a unit's parts of what stays on the chip
-    between groups, which it copies.
+    unit as `ways` says; beside: the same between the cores of a unit in step. reduced: unfinished sums.
     senders: how many cores of a unit send their parts to other units, each by itself. fetched: transfers of a core, per
     turn, of what waits in the SRAM.
     """
@@ -145,9 +142,6 @@ class Passed(NamedTuple):
     ways: int = 1
     beside: int = 0
     reduced: int = 0
-    held: int = 0
-    scattered: int = 0
-    receivers: int = 0
     senders: int = 1
     fetched: float = 0.0
 
@@ -167,10 +161,6 @@ def awaited_cycles(profile: Profile, units: int, cores: int, count: int, passed:
             total += passed.gathered * busiest_link(profile, units, each) / rate + start * starts
         if passed.halos and units > 1:
             total += passed.halos / units / rate + count * start * passed.ways
-        if passed.held and not profile.units.are_cores:
-            total += passed.held / rate + start
-        if passed.scattered:
-            total += passed.scattered * scattered_share(profile) / rate + count * start * passed.receivers
         if passed.reduced:
             total += passed.reduced / rate + count * start
     mover = profile.engines.mvdma
@@ -211,16 +201,16 @@ def _startup(profile: Profile) -> float:
     return 0.0 if engine is None else engine_startup_cycles(engine, profile)
 
 
-def copying_cycles(group: TiledGroup, op: OpFacts) -> int:
-    """Cycles in which the busiest core puts aside what later tiles need of an op's result and first inputs."""
+def copying_cycles(group: TiledGroup, op: OpFacts, own: int) -> int:
+    """Cycles in which the busiest core puts aside what later tiles need of an op's result and first inputs.
+
+    `own`: what it copies of the parts that it holds of tensors which stay on the chip.
+    """
     profile, configuration, units = group.profile, group.configuration, group.walk.units
-    # a unit's own part of what passes from group to group is copied as well
-    own = 0
     if group.is_flat:
         names = (op.output, *group.geometry.first_readers.get(op.index, ()))
         kept = sum(sum(group.frustums.reused_along(name).values()) for name in names)
         share = 1.0 if configuration.spread is Spread.CHANNELS else 1 / units
-        own = sum(map(group.part_bytes, names))
     elif group.is_nested:
         reused = group.core_frustums.reused_along(op.output)
         kept = sum(size for axis, size in reused.items() if axis in group.core_kept_axes)
@@ -229,4 +219,4 @@ def copying_cycles(group: TiledGroup, op: OpFacts) -> int:
         )
     else:
         return 0
-    return ceil((kept * share + own) / copying_bytes_per_cycle(profile))
+    return ceil((kept * share + (own if group.is_flat else 0)) / copying_bytes_per_cycle(profile))

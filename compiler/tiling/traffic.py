@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -16,8 +16,9 @@ from compiler.profile.schema import Profile
 from compiler.tiling.arrivals import Arrivals, copied_bytes
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
 from compiler.tiling.halos import halos_between_cores, halos_of
-from compiler.tiling.loads import input_reads, table_reads, taken_reads, weight_reads
-from compiler.tiling.moves import Moved, Routes, fetched, gathered_part, handed_apart, moves_of, routes_of
+from compiler.tiling.handed_moves import HandedMoves, moving_cycles, put_moves, taken_moves
+from compiler.tiling.loads import input_reads, table_reads, weight_reads
+from compiler.tiling.moves import Moved, Routes, fetched, gathered_part, moves_of, routes_of
 from compiler.tiling.pace import (
     Passed,
     Unevenness,
@@ -69,7 +70,7 @@ class GroupWork:
         group, configuration, geometry = self.group, self.group.configuration, self.group.geometry
         loaded, copied = self.input_bytes
         outputs, shared = self.output_bytes, reads_are_shared(group.profile)
-        tiles, repeats = group.walk.tiles * group.slices, group.walk.rounds * group.slices
+        tiles, repeats = group.walk.tiles * group.slices, self.repeats
         overlapped, loads = configuration.double_buffered or repeats == 1, repeats * configuration.input_slices
         return Carried(
             input_bytes=loaded if shared else copied,
@@ -87,6 +88,11 @@ class GroupWork:
         )
 
     @lazy
+    def repeats(self) -> int:
+        """How often a unit takes up a tile, or a slice of its channels."""
+        return self.group.walk.rounds * self.group.slices
+
+    @lazy
     def input_bytes(self) -> tuple[int, int]:
         """Bytes of all inputs read from DRAM if units pass on what several need, and if each reads for itself."""
         reads = self.reads.values()
@@ -101,7 +107,32 @@ class GroupWork:
     @lazy
     def copying(self) -> Sequence[int]:
         """By op the cycles in which the busiest core puts aside what later tiles need."""
-        return [copying_cycles(self.group, op) for op in self.group.geometry.ops]
+        return [
+            copying_cycles(self.group, op, sum(its.own for its in (*self.taken[step].values(), *self.put[step])))
+            for step, op in enumerate(self.group.geometry.ops)
+        ]
+
+    @lazy
+    def taken(self) -> Sequence[Mapping[str, HandedMoves]]:
+        """By op how inputs that it is the first to read come which earlier groups left on the chip."""
+        group, readers = self.group, self.group.geometry.first_readers
+        return [
+            {name: taken_moves(group, name) for name in readers.get(op.index, ()) if name in group.taken}
+            for op in group.geometry.ops
+        ]
+
+    @lazy
+    def put(self) -> Sequence[tuple[HandedMoves, ...]]:
+        """By op how its result comes to those that hold it, where it stays on the chip."""
+        group = self.group
+        return [(put_moves(group, op.output),) if op.output in group.handed else () for op in group.geometry.ops]
+
+    @lazy
+    def put_cycles(self) -> tuple[float, float]:
+        """Cycles in which a result comes to those that hold it: all, and those after the last turn."""
+        moves = [its for puts in self.put for its in puts]
+        total = sum(moving_cycles(self.group, its, self.repeats) for its in moves)
+        return total, total / self.repeats
 
     @lazy
     def compute_cycles(self) -> Sequence[int]:
@@ -133,6 +164,8 @@ class GroupWork:
             cores=self.units * group.configuration.cores,
             sram_ends=sram_ends,
             nram_ends=nram_ends,
+            put_cycles=self.put_cycles[0],
+            last_put_cycles=self.put_cycles[1],
             passed_on_bytes=passed_on,
             loading_share=None if direct else 1 / (1 + group.configuration.cores),
             steps=tuple(map(self.of, range(len(group.geometry.ops)))),
@@ -216,15 +249,8 @@ class GroupWork:
         halos, halo_hops = halos_of(group, op)
         part = gathered_part(group, op)
         gathered = ceil(geometry.facts.tensor_bytes(op.output) * part) if part else 0
-        # the first reader waits for what other units hold, and the last op until they hold its result
-        first = geometry.first_readers.get(op.index, ())
-        taken = [taken_reads(group, name) for name in first if name in group.taken]
-        taken += [(0, handed_apart(group), 1)] if op.output in group.handed else []
         others = Passed(
-            gathered=(gathered if self.by_channels else 0) + sum(shared for shared, _, _ in taken),
-            held=sum(map(group.part_bytes, (op.output, *first))),
-            scattered=sum(size for _, size, _ in taken),
-            receivers=sum(count for _, size, count in taken if size),
+            gathered=gathered if self.by_channels else 0,
             among_cores=gathered if self.cores_by_channels else 0,
             senders=configuration.cores if group.is_nested else 1,
             fetched=fetched(group, op),
@@ -235,7 +261,13 @@ class GroupWork:
             beside=halos_between_cores(group, op.output) if self.cores_in_step else 0,
             reduced=_reduced(group, op) if op is self.product else 0,
         )
-        awaited = others.gathered * (units - 1) + others.scattered + others.halos + others.reduced
+        taken, first_taken = self._taken_cycles(step)
+        # with one buffer nothing comes or goes while cores work
+        exposed = 0 if self.carried.overlapped else ceil(taken + (self.put_cycles[0] if self.put[step] else 0.0))
+        between_groups = sum(
+            its.gathered * (units - 1) + its.scattered for its in (*self.taken[step].values(), *self.put[step])
+        )
+        awaited = others.gathered * (units - 1) + between_groups + others.halos + others.reduced
         exchanged = awaited + passed
         # what units pass on is read at the one and written at the other; written weights are counted where they arrive
         between = NO_BYTES
@@ -266,7 +298,9 @@ class GroupWork:
             registers_pj=registers_pj * copies,
             exchanged_bytes=exchanged,
             awaited_bytes=awaited,
-            awaited_cycles=awaited_cycles(profile, units, configuration.cores, self.turns, others),
+            awaited_cycles=awaited_cycles(profile, units, configuration.cores, self.turns, others) + exposed,
+            taken_cycles=taken,
+            first_taken_cycles=first_taken,
             filling_cycles=filling_cycles(group, step, move.filled, move.broadcast, move.drained),
             exchanged_byte_hops=exchanged - halos + halo_hops,
             arriving_bytes=arriving,
@@ -277,6 +311,16 @@ class GroupWork:
             mac_energy_pj=elements * op.macs.numerator / op.macs.denominator * mac_energy_pj(op, profile),
             vector_ops=op.vector_ops.numerator * elements // op.vector_ops.denominator,
         )
+
+    def _taken_cycles(self, step: int) -> tuple[float, float]:
+        """Cycles in which inputs of an op come that stay on the chip: all, and those of the first turn."""
+        total = first = 0.0
+        for name, moves in self.taken[step].items():
+            loads = self.repeats * (self.group.input_parts if name in self.group.reduced else 1)
+            cycles = moving_cycles(self.group, moves, loads)
+            number, of = self.arrivals.first_part(name)
+            total, first = total + cycles, first + cycles * number / of
+        return total, first
 
     def _parts(self, op: OpFacts, axes: tuple[str, ...]) -> list[tuple[tuple[int, int], ...] | None]:
         """Per arrangement of the array as `TensorBoxes.steps` has it, known by type and axes; None: every position."""
