@@ -10,6 +10,7 @@ from compiler.cost.rates import busiest_link, engine_startup_cycles, scattered_s
 from compiler.tiling.loads import reads_of
 from compiler.tiling.tile import Handed, Spread
 from compiler.tiling.tiled import TiledGroup
+from compiler.units import ceil_div
 
 
 class HandedMoves(NamedTuple):
@@ -93,11 +94,12 @@ def _givers(group: TiledGroup, name: str, held: Handed) -> int:
 
 def _apart(group: TiledGroup, name: str, held: Handed) -> int:
     """Bytes of a tensor that other units hold than those that work on them; borders of tiles apart."""
-    if group.configuration.spread is not Spread.BANDS:
-        return 0
-    tensor, owners, cut = group.geometry.facts.tensors[name], group.walk.assignment.owner, group.walk.axes[held.axis]
-    rows = np.arange(int(cut.stops[-1]))
-    working = owners[np.searchsorted(cut.starts, rows, side="right") - 1]
+    walk, output, tensor = group.walk, group.geometry.output, group.geometry.facts.tensors[name]
+    rows = np.arange(output.shape[output.axes.index(held.axis)])
+    if group.configuration.spread is Spread.BANDS:
+        cut = walk.axes[held.axis]
+        working = walk.assignment.owner[np.searchsorted(cut.starts, rows, side="right") - 1]
+    else:
+        working = (rows // ceil_div(len(rows), walk.units))[:, None]
     holding = rows * tensor.shape[tensor.axes.index(held.axis)] // len(rows) // held.share
-    apart = int((working != holding[:, None]).sum())
-    return group.geometry.facts.tensor_bytes(name) * apart // working.size
+    return group.geometry.facts.tensor_bytes(name) * int((working != holding[:, None]).sum()) // working.size

@@ -62,6 +62,17 @@ def test_few_units_work_on_what_all_hold() -> None:
     assert taken_moves(tiled, "x").scattered == 3 * MAP // 4
 
 
+def test_few_units_share_out_channels_that_all_hold() -> None:
+    """Of two units with four channels each one holds two of them: of a pooling, whose channels are those it reads."""
+    model = Model()
+    model.output(model.pool(model.input([1, 8, 16, 16], "x")))
+    taken = Handed(place=0, axis="C", share=2, before_end=0)
+    handover = Handover(hands=None, takes=(taken,), held_bytes=MAP // 4)
+    how = {"units": 2, "spread": Spread.CHANNELS, "handover": handover}
+    moves = taken_moves(group(Network(model), chip(cores=4), {"C": 4}, **how), "x")
+    assert (moves.own, moves.scattered) == (MAP // 4, 3 * MAP // 4)
+
+
 def test_what_all_units_need_comes_from_all_or_from_the_one_that_holds_the_tile() -> None:
     """A tile of two rows lies in one unit, a tile of all rows in all four."""
     few = taken_moves(taking("H", 4, {"H": 2, "C": 2}, spread=Spread.CHANNELS), "x")
