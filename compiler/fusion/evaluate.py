@@ -129,9 +129,15 @@ class Evaluator:
         `pins` by group; no group may hold ops of both sets of a pair of `apart`. What this one knows by content the
         other knows too.
         """
-        other = Evaluator(self.facts, self.profile, self.options)
-        other._pins, other._apart, other._by_content = pins, apart, self._by_content
-        other._projections, other._alike = self._projections, self._alike
+        other = self._with_options(self.options)
+        other._pins, other._apart = pins, apart
+        return other
+
+    def _with_options(self, options: Options) -> Evaluator:
+        """An evaluator that knows by content what this one knows, nothing pinned."""
+        other = Evaluator(self.facts, self.profile, options)
+        other._projections, other._by_content = self._projections, self._by_content
+        other._alike, other._handing = self._alike, self._handing
         return other
 
     def forget_boxes(self) -> None:
@@ -269,10 +275,10 @@ class Evaluator:
         Else, or if `is_refined`, the best found from there and from the cheapest one with the largest tile.
         `spread`: the only one tried.
         """
-        geometry = GroupGeometry(self.facts, tuple(bits(group)), self._projections)
-        key = before.tiling.configuration, before.tiling.tile, before.tiling.core_tile
-        content = (handover, spread, is_refined, *key, geometry.content())
-        same = self._handing.get(content)
+        content, geometry = self._content(group)
+        key = (handover, spread, content)
+        own = (is_refined, before.tiling.configuration, before.tiling.tile, before.tiling.core_tile)
+        same = self._handing.get((*key, *own))
         if same is not None:
             return _renamed(*same, geometry)
         wishes = replace(self._wishes, handover=handover, spread=spread)
@@ -281,19 +287,24 @@ class Evaluator:
             same_tile = as_before(before, geometry, self.profile, bound, wishes)
             found: Choice | Refusal | None = None if is_refined else same_tile
             if found is None:
-                found = choose_tiling(geometry, self.profile, bound, wishes)
-                starts = [its for its in (found, same_tile) if isinstance(its, Choice)]
-                others = [refined(its, geometry, self.profile, bound, wishes, tried)[0] for its in starts]
-                found = min(others, key=lambda its: ranking(wishes.objective, Totals.of((its.cost,))), default=found)
+                # what is found from the largest tile is the same whatever the tiling was before
+                if key not in self._handing:
+                    found = choose_tiling(geometry, self.profile, bound, wishes)
+                    if isinstance(found, Choice):
+                        found, _ = refined(found, geometry, self.profile, bound, wishes, tried)
+                    self._handing[key] = (geometry.inputs, geometry.indices, found)
+                found = _renamed(*self._handing[key], geometry)
+                if same_tile is not None:
+                    other, _ = refined(same_tile, geometry, self.profile, bound, wishes, tried)
+                    found = _cheaper(found, other, wishes.objective)
         geometry.forget_frustums()
-        self._handing[content] = (geometry.inputs, geometry.indices, found)
+        self._handing[*key, *own] = (geometry.inputs, geometry.indices, found)
         return found
 
     def under(self, fusion: Literal["search", "rules", "none"]) -> Evaluator:
         """This evaluator under another strategy: other rules bind groups."""
-        other = Evaluator(self.facts, self.profile, msgspec.structs.replace(self.options, fusion=fusion))
-        other._pins, other._apart, other._by_content = self._pins, self._apart, self._by_content
-        other._projections, other._alike = self._projections, self._alike
+        other = self._with_options(msgspec.structs.replace(self.options, fusion=fusion))
+        other._pins, other._apart = self._pins, self._apart
         return other
 
     def with_tilings(self, tilings: Mapping[int, Choice]) -> Evaluator:
@@ -417,6 +428,14 @@ def _in_force(options: Options, rules: Mapping[str, Any]) -> tuple[tuple[str, An
         )
         for rule_id in ids
     )
+
+
+def _cheaper(found: Choice | Refusal, other: Choice, objective: str) -> Choice:
+    """The cheaper of two tilings, the first if they cost the same; the other one if there is no first."""
+    if isinstance(found, Refusal):
+        return other
+    price, its = (ranking(objective, Totals.of((choice.cost,))) for choice in (found, other))
+    return other if its < price else found
 
 
 def refused(facts: GraphFacts, group: int, refusal: Refusal, profile: Profile) -> LimitError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,8 +27,7 @@ from compiler.units import ceil_div
 _Key = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(NamedTuple):
     """One configuration's rows in the table of candidates: per stage the begin and end row."""
 
     configuration: Configuration
@@ -43,7 +43,7 @@ class Block:
         return stage if isinstance(stage, Path) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfiguredWeights:
     """Per step: weight bytes of one unit and one core with channels cut as configured, and of one slice in a core.
 
@@ -112,7 +112,7 @@ class CandidateTable:
         begin = 0
         for choice, (of_stages, of_weights) in zip(choices, keys, strict=True):
             found = stages_of[of_stages]
-            ends = tuple(accumulate([part.count for part in found], initial=begin))[1:]
+            ends = tuple(accumulate([part.rows for part in found], initial=begin))[1:]
             weights = self.weights(choice, of_weights)
             blocks.append(Block(configuration=choice, stages=found, begin=begin, ends=ends, weights=weights))
             begin = ends[-1]
@@ -131,17 +131,12 @@ class CandidateTable:
 
     def _keys(self, choice: Configuration) -> tuple[_Key, _Key]:
         """What decides a configuration's stages and its weights."""
-        known, key = self.table.candidates.known, ("keys", id(choice), self.table.channels_are_free)
-        found: tuple[Configuration, tuple[_Key, _Key]] | None = known.get(key)
-        if found is None:
-            split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
-            caps, sliced = tuple(sorted(self.caps(choice).items())), choice.channel_slices > 1
-            shares = (unit_share(choice), core_share(choice), choice.channel_slices)
-            self.table.candidates.projections.held.elements += 1
-            # the configuration stands beside the result: an id names it only while it lives
-            of_stages = (caps, channel_size(self.table, choice), sliced, split)
-            found = known[key] = choice, (of_stages, (*shares, choice.order, split, len(choice.halo)))
-        return found[1]
+        split = (choice.input_slices, choice.spread is Spread.INPUT_CHANNELS)
+        # what decides the largest tile of a unit
+        cut = (choice.spread, choice.units) if choice.spread in (Spread.BANDS, Spread.IMAGES) else None
+        shares = (unit_share(choice), core_share(choice), choice.channel_slices)
+        of_stages = (cut, channel_size(self.table, choice), choice.channel_slices > 1, split)
+        return of_stages, (*shares, choice.order, split, len(choice.halo))
 
     def _work_out(
         self,
@@ -247,9 +242,9 @@ class CandidateTable:
             return np.repeat(np.array(values), spans)
 
         # weights are the same for all rows of a block, and for many blocks
-        numbers: dict[int, int] = {}
-        alike = np.array([numbers.setdefault(id(b.weights), len(numbers)) for b in self.blocks])
-        rooms = list({id(b.weights): b.weights.room for b in self.blocks}.values())
+        numbers: dict[ConfiguredWeights, int] = {}
+        alike = np.array([numbers.setdefault(b.weights, len(numbers)) for b in self.blocks])
+        rooms = [weights.room for weights in numbers]
 
         def steps(values: list[Ints]) -> Ints:
             return np.stack(values, axis=1)[:, alike]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -60,8 +60,7 @@ class Refusal:
     op: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Found(NamedTuple):
     """A configuration's largest tile: its row among the candidates."""
 
     search: _Search
@@ -200,7 +199,7 @@ def _as_cut(entry: _Found) -> _Found:
     if plan.tiles > 1 or not plan.configuration.halo:
         return entry
     plain = replace(plan.configuration, halo=())
-    return replace(entry, plan=replace(plan, configuration=plain))
+    return entry._replace(plan=plan.under(plain))
 
 
 def _bases(found: list[_Found], profile: Profile, wishes: Wishes) -> tuple[Configuration, ...]:
@@ -352,7 +351,7 @@ class _Search:
             result.append(_Found(search=self, plan=plan, row=row, block=block))
             if block.configuration.channel_slices > 1 and not block.configuration.slices_outer:
                 outer = replace(block.configuration, slices_outer=True)
-                result.append(_Found(search=self, plan=replace(plan, configuration=outer), row=row, block=block))
+                result.append(_Found(search=self, plan=plan.under(outer), row=row, block=block))
         return result
 
     def tile(self, block: Block, row: int) -> dict[str, int]:

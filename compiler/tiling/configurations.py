@@ -106,12 +106,11 @@ def finer_configurations(table: SizeTable, base: Configuration) -> tuple[Configu
     summed = 1
     if product is not None and product.matrix is not None and _is_classifier(table.geometry, product):
         summed = product.matrix.in_channels
-    known, key = table.candidates.known, ("finer", id(base), table.channels_are_free, summed)
-    found: tuple[Configuration, tuple[Configuration, ...]] | None = known.get(key)
+    known, key = table.candidates.known, ("finer", base, table.channels_are_free, summed)
+    found: tuple[Configuration, ...] | None = known.get(key)
     if found is None:
-        # the base stands beside the result: an id names it only while it lives
-        found = known[key] = (base, tuple(_finer(table, base, summed)))
-    return found[1]
+        found = known[key] = tuple(_finer(table, base, summed))
+    return found
 
 
 def _finer(table: SizeTable, base: Configuration, summed: int) -> Iterator[Configuration]:
@@ -141,8 +140,13 @@ def summed_configurations(table: SizeTable, base: Configuration) -> tuple[Config
     product = table.geometry.product
     if product is None or product.matrix is None or not _may_sum(base):
         return ()
-    outer = [replace(c, slices_outer=c.channel_slices > 1) for c in _slices(table, replace(base, input_slices=2))]
-    return tuple(dict.fromkeys(replace(c, double_buffered=b) for c in outer for b in (True, False)))
+    known, key = table.candidates.known, ("summed", base, table.channels_are_free)
+    found: tuple[Configuration, ...] | None = known.get(key)
+    if found is None:
+        outer = [replace(c, slices_outer=c.channel_slices > 1) for c in _slices(table, replace(base, input_slices=2))]
+        found = tuple(dict.fromkeys(replace(c, double_buffered=b) for c in outer for b in (True, False)))
+        known[key] = found
+    return found
 
 
 def _may_sum(base: Configuration) -> bool:

@@ -56,6 +56,17 @@ class TilePlan:
     weight_room: float
     known: dict[str, tuple[float, float, float]] = field(default_factory=dict, init=False)
 
+    def under(self, configuration: Configuration) -> TilePlan:
+        """The same tile under another configuration."""
+        return TilePlan(
+            geometry=self.geometry,
+            table=self.table,
+            configuration=configuration,
+            tile=self.tile,
+            weights=self.weights,
+            weight_room=self.weight_room,
+        )
+
     @lazy
     def tiles(self) -> int:
         """SRAM tiles, channel slices apart."""

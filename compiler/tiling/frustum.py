@@ -15,7 +15,6 @@ from compiler.ops.op_facts import Operand, OpFacts
 from compiler.tiling.axis_tiles import AxisTiles, Share
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.projection import Box, TensorBoxes, Volume
-from compiler.tiling.ranges import AxisRange
 
 
 class Frustums:
@@ -56,9 +55,11 @@ class Frustums:
         volume = self.volume(name)
         return volume.constant, volume.shares
 
-    def fresh(self, entry: AxisRange) -> tuple[Ints, Ints, Ints]:
+    def fresh(self, entry: tuple[str | None, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
         """For an axis of a box: where what each tile makes anew starts and stops, and how much of it waited before."""
-        return self.projection.fresh(entry)
+        axis, starts, stops = entry
+        ranges = self.projection.axes[axis]
+        return ranges.fresh(ranges.known(starts, stops))
 
     def needed_bytes(self, name: str) -> int:
         """Bytes of a tensor that tiles need, over all tiles."""
@@ -126,7 +127,7 @@ class Frustums:
 
     def _operand(self, op: OpFacts, operand: Operand, *, largest: bool) -> int:
         boxes, tensor = self.of_tensor[op.output], self.geometry.facts.tensors[operand.tensor]
-        return boxes.read_bytes(operand.access, tensor.shape, tensor.element_bytes, largest=largest)
+        return boxes.read_bytes(self.geometry.reading(operand), tensor.element_bytes, largest=largest)
 
     def steps(self, op: OpFacts, lanes: Mapping[str, int], divide: Mapping[str, int]) -> int:
         """Array steps of an op's output positions, over all tiles.

@@ -20,8 +20,8 @@ from compiler.address.unit import largest_table_bytes
 from compiler.ir.box import Ints
 from compiler.lazy import lazy
 from compiler.ops.base import OpClass, Window
-from compiler.ops.op_facts import GraphFacts, OpFacts, TensorFacts
-from compiler.tiling.projection import Access, Box, Projection, Projections, Reading, TensorBoxes
+from compiler.ops.op_facts import GraphFacts, Operand, OpFacts, TensorFacts
+from compiler.tiling.projection import Box, Projection, Projections, Reading, TensorBoxes
 from compiler.tiling.runs import Run, runs_of
 from compiler.units import ceil_div
 
@@ -471,22 +471,22 @@ class GroupGeometry:
                 boxes = found[op.output] = projection.output(tensors[op.output], primary, is_cut=False)
             if not projection.is_recomputed:
                 boxes = boxes.anew
-            for name, reading, access, constant in reads:
+            for name, reading, constant in reads:
                 if constant and not constants:
                     continue
-                needed = boxes.needed.get(reading) or boxes.read(reading, access)
+                needed = boxes.needed.get(reading) or boxes.read(reading)
                 known = found.get(name)
                 found[name] = needed if known is None or known is needed else known.joined(needed)
         return found
 
     @lazy
-    def _reads(self) -> list[list[tuple[str, Reading, Access, bool]]]:
+    def _reads(self) -> list[list[tuple[str, Reading, bool]]]:
         """Per op what it reads, and how."""
-        shapes = self.facts.tensors
-        return [
-            [(o.tensor, (id(o.access), shapes[o.tensor].shape), o.access, o.constant) for o in op.operands]
-            for op in self.ops
-        ]
+        return [[(o.tensor, self.reading(o), o.constant) for o in op.operands] for op in self.ops]
+
+    def reading(self, operand: Operand) -> Reading:
+        """How an op reads an operand."""
+        return self.projections.reading(operand.access, self.facts.tensors[operand.tensor].shape)
 
     def content(self) -> tuple[object, ...]:
         """What decides the group's tiling and cost, without names: equal content, equal cost."""

@@ -8,6 +8,7 @@ Groups that have readers in common walk the same branches of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from math import prod
 from operator import is_
 from typing import Final
@@ -23,15 +24,20 @@ from compiler.tiling.tile import HaloMode
 from compiler.units import ceil_div
 
 Box = tuple[AxisRange, ...]
-Access = tuple[AxisMap, ...]
-# A way of reading: which access, and the shape of what is read.
-Reading = tuple[int, tuple[int, ...]]
-# By two ranges the smallest that contains both; they stand beside it, for an id names a range only while it lives.
-Hulls = dict[tuple[int, int], tuple[AxisRange, AxisRange, AxisRange]]
+# By two ranges the smallest that contains both.
+Hulls = dict[tuple[AxisRange, AxisRange], AxisRange]
 
 # Array elements and boxes that are kept; beyond it all is forgotten between groups.
 _HELD_MAX: Final = 1 << 24
 _BOX: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reading:
+    """A way of reading a tensor: where, and the shape of what is read; equal ones are the same object."""
+
+    access: tuple[AxisMap, ...]
+    shape: tuple[int, ...]
 
 
 class Volume:
@@ -119,15 +125,15 @@ class TensorBoxes:
         self.ranges = ranges
         self.needed: dict[Reading, TensorBoxes] = {}
         self.known: dict[object, object] = {}
-        self._joined: dict[int, TensorBoxes] = {}
+        self._joined: dict[TensorBoxes, TensorBoxes] = {}
         self._volumes: dict[int, Volume] = {}
 
-    def read(self, reading: Reading, access: Access) -> TensorBoxes:
+    def read(self, reading: Reading) -> TensorBoxes:
         """The boxes that are read to make these."""
         found = self.needed.get(reading)
         if found is None:
             projection, own, boxes = self.projection, self.ranges, []
-            for axis_map, extent in zip(access, reading[1], strict=True):
+            for axis_map, extent in zip(reading.access, reading.shape, strict=True):
                 if axis_map.axis is None:
                     boxes.append(projection.whole(extent))
                 elif axis_map.is_identity:
@@ -142,12 +148,12 @@ class TensorBoxes:
 
     def joined(self, other: TensorBoxes) -> TensorBoxes:
         """The smallest boxes that contain these and others."""
-        found = self._joined.get(id(other))
+        found = self._joined.get(other)
         if found is None:
             hulls = tuple(map(self.projection.hull, self.ranges, other.ranges))
             found = self.projection.boxes(hulls)
             if self.projection.is_kept:
-                self._joined[id(other)] = found
+                self._joined[other] = found
         return found
 
     @lazy
@@ -174,16 +180,16 @@ class TensorBoxes:
             found = self._volumes[element_bytes] = Volume(constant, shares)
         return found
 
-    def read_bytes(self, access: Access, shape: tuple[int, ...], element_bytes: int, *, largest: bool) -> int:
+    def read_bytes(self, reading: Reading, element_bytes: int, *, largest: bool) -> int:
         """Bytes of an operand that are read to make what is made anew, over all tiles, or of the largest box."""
-        key = (id(access), shape, element_bytes, largest)
+        key = (reading, element_bytes, largest)
         found = self.known.get(key)
         if not isinstance(found, int):
-            found = self.known[key] = self._read_bytes(access, shape, element_bytes, largest=largest)
+            found = self.known[key] = self._read_bytes(reading, element_bytes, largest=largest)
         return found
 
-    def _read_bytes(self, access: Access, shape: tuple[int, ...], element_bytes: int, *, largest: bool) -> int:
-        read = self.anew.read((id(access), shape), access)
+    def _read_bytes(self, reading: Reading, element_bytes: int, *, largest: bool) -> int:
+        read = self.anew.read(reading)
         volume = read.volume(element_bytes)
         total = volume.constant
         for axis, share in volume.shares.items():
@@ -286,7 +292,7 @@ class Projection:
         self.axes: dict[str | None, AxisRanges] = {None: own(None)}
         for axis, (starts, _) in self.grids.items():
             self.axes[axis] = own(axis, self.tiles.get(axis), len(starts))
-        self._boxes: dict[tuple[int, ...], TensorBoxes] = {}
+        self._boxes: dict[Box, TensorBoxes] = {}
         self._outputs: dict[tuple[object, ...], TensorBoxes] = {}
         self.whole = self.axes[None].whole
         self._hulls: Hulls = {} if owner is None else owner.hulls
@@ -295,10 +301,9 @@ class Projection:
         """The boxes of these ranges, which are from this projection."""
         if not self.is_kept:
             return TensorBoxes(self, ranges)
-        key = tuple(map(id, ranges))
-        found = self._boxes.get(key)
+        found = self._boxes.get(ranges)
         if found is None:
-            found = self._boxes[key] = TensorBoxes(self, ranges)
+            found = self._boxes[ranges] = TensorBoxes(self, ranges)
             if self._owner is not None:
                 self._owner.held.elements += _BOX
         return found
@@ -326,14 +331,13 @@ class Projection:
         """The smallest range that contains both."""
         if a is b:
             return a
-        key = (id(a), id(b))
-        known = self._hulls.get(key)
+        known = self._hulls.get((a, b))
         if known is not None:
-            return known[0]
+            return known
         axis, starts, stops = _hull_axis(a, b)
         found = self.axes[axis].known(starts, stops)
         if self.axes[a[0]].is_kept and self.axes[b[0]].is_kept:
-            self._hulls[key] = (found, a, b)
+            self._hulls[a, b] = found
         return found
 
     def fresh(self, entry: AxisRange) -> tuple[Ints, Ints, Ints]:
@@ -353,22 +357,28 @@ class Projections:
         self.hulls: Hulls = {}
         self._ranges: dict[tuple[object, ...], AxisRanges] = {}
         self._by_tiles: dict[tuple[object, ...], Projection] = {}
-        # tiles that are the same objects; they stand beside the result, for an id names an object only while it lives
-        self._by_identity: dict[tuple[tuple[str, int], ...], tuple[Projection, tuple[AxisTiles, ...]]] = {}
+        self._by_identity: dict[tuple[tuple[str, AxisTiles], ...], Projection] = {}
+        self._readings: dict[tuple[tuple[AxisMap, ...], tuple[int, ...]], Reading] = {}
 
     def of(self, tiles: Mapping[str, AxisTiles]) -> Projection:
         """The projection of tiles by axis of the output, outermost of the walk first; axes not named are whole."""
-        cut = [(axis, found) for axis, found in tiles.items() if found.count > 1]
-        identity = tuple((axis, id(found)) for axis, found in cut)
-        same = self._by_identity.get(identity)
+        cut = tuple([(axis, found) for axis, found in tiles.items() if found.count > 1])
+        same = self._by_identity.get(cut)
         if same is None:
             key = tuple((axis, *found.key) for axis, found in cut)
-            projection = self._by_tiles.get(key)
-            if projection is None:
-                projection = self._by_tiles[key] = Projection(dict(cut), owner=self)
-            same = self._by_identity[identity] = (projection, tuple(found for _, found in cut))
+            same = self._by_tiles.get(key)
+            if same is None:
+                same = self._by_tiles[key] = Projection(dict(cut), owner=self)
+            self._by_identity[cut] = same
             self.held.elements += _BOX
-        return same[0]
+        return same
+
+    def reading(self, access: tuple[AxisMap, ...], shape: tuple[int, ...]) -> Reading:
+        """The way of reading a tensor of this shape."""
+        found = self._readings.get((access, shape))
+        if found is None:
+            found = self._readings[access, shape] = Reading(access=access, shape=shape)
+        return found
 
     def ranges(self, axis: str | None, tiles: AxisTiles | None = None, count: int = 1) -> AxisRanges:
         """The ranges that follow an axis with these tiles, in all projections."""
@@ -390,10 +400,11 @@ class Projections:
         self.hulls, self._ranges = {}, {}
         self._by_tiles.clear()
         self._by_identity.clear()
+        self._readings.clear()
         self.held = Held()
 
 
-def _hull_axis(a: AxisRange, b: AxisRange) -> AxisRange:
+def _hull_axis(a: AxisRange, b: AxisRange) -> tuple[str | None, Ints, Ints]:
     for same, other in ((a, b), (b, a)):
         follows = same[0] is not None or other[0] is None
         if not follows and same[1][0] <= other[1].min() and same[2][0] >= other[2].max():

@@ -16,8 +16,17 @@ from compiler.lazy import lazy
 from compiler.tiling.axis_tiles import NONE, AxisTiles, Share, even_ranges, fresh_ranges, unfollowed
 from compiler.tiling.tile import HaloMode
 
-# One axis of a box: the grid it follows (None: the same range for every tile) and its ranges.
-AxisRange = tuple[str | None, Ints, Ints]
+
+class AxisRange(tuple[str | None, Ints, Ints]):
+    """One axis of a box: the grid it follows (None: the same range for every tile), and its starts and stops.
+
+    Told apart by identity: equal ones are the same object where they are kept (`AxisRanges`).
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
 
 # Byte counts as doubles: exact up to 2^53, and matrix products of them are fast.
 Reals = NDArray[np.float64]
@@ -61,23 +70,22 @@ class AxisRanges:
         self.is_recomputed = tiles is None or tiles.mode is HaloMode.RECOMPUTE
         self.is_kept = (count if tiles is None else tiles.count) <= TILES_KEPT
         self._ranges: dict[tuple[bytes, bytes], AxisRange] = {}
-        # each with what was asked of: others ask of ranges that are not kept here, and an id names one while it lives
-        self._reached: dict[tuple[int, ...], tuple[AxisRange, AxisRange]] = {}
-        self._anew: dict[int, tuple[Ints, Ints, Ints, AxisRange, AxisRange, Ints]] = {}
-        self._shares: dict[tuple[int, ...], tuple[Share, list[AxisRange]]] = {}
-        self.columns: dict[int, Column] = {}
-        self._longest: dict[int, tuple[int, AxisRange]] = {}
-        self._steps: dict[tuple[tuple[int, int, int], ...], tuple[int, list[tuple[AxisRange, int, int]]]] = {}
+        self._reached: dict[tuple[object, ...], AxisRange] = {}
+        self._anew: dict[AxisRange, tuple[Ints, Ints, Ints, AxisRange, Ints]] = {}
+        self._shares: dict[tuple[AxisRange, ...], Share] = {}
+        self.columns: dict[Share, Column] = {}
+        self._longest: dict[AxisRange, int] = {}
+        self._steps: dict[tuple[tuple[AxisRange, int, int], ...], int] = {}
         self._wholes: dict[int, AxisRange] = {}
 
     def known(self, starts: Ints, stops: Ints) -> AxisRange:
         """The range with these starts and stops."""
         if not self.is_kept:
-            return (self.axis, starts, stops)
+            return AxisRange((self.axis, starts, stops))
         key = (starts.tobytes(), stops.tobytes())
         found = self._ranges.get(key)
         if found is None:
-            found = self._ranges[key] = (self.axis, starts, stops)
+            found = self._ranges[key] = AxisRange((self.axis, starts, stops))
             self._held.elements += 4 * len(starts)
         return found
 
@@ -91,10 +99,10 @@ class AxisRanges:
     def reached(self, axis_map: AxisMap, entry: AxisRange, extent: int) -> AxisRange:
         """The range of an input axis that an op needs for a range of an axis of its output that it maps."""
         scaled = (axis_map.scale, axis_map.low, axis_map.high, axis_map.divisor, axis_map.block)
-        key = (id(entry), *scaled, extent)
+        key = (entry, *scaled, extent)
         known = self._reached.get(key)
         if known is not None:
-            return known[0]
+            return known
         _, starts, stops = entry
         if self.axis is None:
             begin, end = axis_map.project_one(int(starts[0]), int(stops[0]), extent)
@@ -102,7 +110,7 @@ class AxisRanges:
         else:
             found = self.known(*axis_map.project(starts, stops, extent))
         if self.is_kept:
-            self._reached[key] = found, entry
+            self._reached[key] = found
         return found
 
     def fresh(self, entry: AxisRange) -> tuple[Ints, Ints, Ints]:
@@ -115,18 +123,17 @@ class AxisRanges:
         """Of a range, what each tile makes anew."""
         return entry if self.is_recomputed else self._made_anew(entry)[3]
 
-    def _made_anew(self, entry: AxisRange) -> tuple[Ints, Ints, Ints, AxisRange, AxisRange, Ints]:
-        """Where the halo is not recomputed: as `fresh`, the same as a range, and the range that was asked of.
-
-        Also how much of what waits comes from tiles behind.
+    def _made_anew(self, entry: AxisRange) -> tuple[Ints, Ints, Ints, AxisRange, Ints]:
+        """Where the halo is not recomputed: as `fresh`, the same as a range, and how much of what waits comes from
+        tiles behind.
         """
-        found = self._anew.get(id(entry))
+        found = self._anew.get(entry)
         if found is None:
             assert self.tiles is not None
             first, last, waiting, behind = self._parted(entry)
-            found = (first, last, waiting, entry if first is entry[1] else self.known(first, last), entry, behind)
+            found = (first, last, waiting, entry if first is entry[1] else self.known(first, last), behind)
             if self.is_kept:
-                self._anew[id(entry)] = found
+                self._anew[entry] = found
         return found
 
     def _parted(self, entry: AxisRange) -> tuple[Ints, Ints, Ints, Ints]:
@@ -141,23 +148,23 @@ class AxisRanges:
 
     def longest(self, entry: AxisRange) -> int:
         """The length of the longest range."""
-        known = self._longest.get(id(entry))
+        known = self._longest.get(entry)
         if known is not None:
-            return known[0]
+            return known
         # imported where it is used alone: it brings a compiler with it
         from compiler.tiling.kernels import longest_of
 
         found: int = longest_of(entry[1], entry[2])
         if self.is_kept:
-            self._longest[id(entry)] = found, entry
+            self._longest[entry] = found
         return found
 
     def share(self, entries: list[AxisRange]) -> Share:
         """What tiles need and make along the axis of a tensor that has these ranges."""
-        key = tuple(map(id, entries))
+        key = tuple(entries)
         known = self._shares.get(key)
         if known is not None:
-            return known[0]
+            return known
         assert self.tiles is not None
         needed = product([np.maximum(stops - starts, 0) for _, starts, stops in entries])
         if self.is_recomputed:
@@ -166,10 +173,10 @@ class AxisRanges:
             fresh = [self._made_anew(entry) for entry in entries]
             pairs = zip(entries, fresh, strict=True)
             at_hand = product([first - entry[1] + behind for entry, (first, *_, behind) in pairs])
-            waiting, behind = product([its[2] for its in fresh]), product([its[5] for its in fresh])
+            waiting, behind = product([its[2] for its in fresh]), product([its[4] for its in fresh])
             found = Share(needed, needed - np.minimum(at_hand, needed), waiting, self.tiles, behind)
         if self.is_kept:
-            self._shares[key] = found, entries
+            self._shares[key] = found
         return found
 
     def steps(self, entries: list[tuple[AxisRange, int, int]]) -> int:
@@ -177,17 +184,17 @@ class AxisRanges:
 
         With each range into how many parts cores cut it, and the lanes of the array along it; those of one part.
         """
-        key = tuple([(id(entry), cut, lane) for entry, cut, lane in entries])
+        key = tuple(entries)
         known = self._steps.get(key)
         if known is not None:
-            return known[0]
+            return known
         # imported where it is used alone: it brings a compiler with it
         from compiler.tiling.kernels import steps_of
 
         counts = [steps_of(*self.fresh(entry)[:2], cut, lane) for entry, cut, lane in entries]
         found: int = counts[0][0] if len(counts) == 1 else int(product([its for _, its in counts]).sum())
         if self.is_kept:
-            self._steps[key] = found, entries
+            self._steps[key] = found
         return found
 
     @lazy

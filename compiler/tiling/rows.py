@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,7 @@ from compiler.tiling.tiled import root_of
 _AT_ONCE: Final = 1 << 22
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagePart:
+class StagePart(NamedTuple):
     """A stage of a configuration, or the path of its split by steps.
 
     `caps`: what one unit gets of each axis. sliced: its channels are cut in time. `scales`: by tensor, what an
@@ -50,14 +48,13 @@ class RowFigures:
         self.whole_map, self.last, self.even = truths
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageRows:
-    """The rows of one stage, or of a split's path: `count` of `figures` from `begin` on."""
+class StageRows(NamedTuple):
+    """The rows of one stage, or of a split's path: so many of `figures` from `begin` on."""
 
     stage: Stage | Path
     figures: RowFigures
     begin: int
-    count: int
+    rows: int
 
 
 def rows_of(table: SizeTable, parts: Sequence[StagePart], *, by_runs: bool) -> list[StageRows]:
@@ -71,17 +68,17 @@ def rows_of(table: SizeTable, parts: Sequence[StagePart], *, by_runs: bool) -> l
             figures = _figures(table, chosen, counts, sliced=sliced, by_runs=by_runs)
             begins = accumulate(counts, initial=0)
             for number, begin, count in zip(some, begins, counts, strict=False):
-                result[number] = StageRows(stage=parts[number].stage, figures=figures, begin=begin, count=count)
+                result[number] = StageRows(stage=parts[number].stage, figures=figures, begin=begin, rows=count)
     return [rows for rows in result if rows is not None]
 
 
 def gathered(parts: Sequence[StageRows]) -> RowFigures:
     """The rows of parts side by side."""
-    pools = list({id(part.figures): part.figures for part in parts}.values())
+    pools = list(dict.fromkeys([part.figures for part in parts]))
     sizes = [len(pool.inputs) for pool in pools]
-    before = dict(zip(map(id, pools), accumulate(sizes, initial=0), strict=False))
-    counts = np.array([part.count for part in parts])
-    begins = np.array([before[id(part.figures)] + part.begin for part in parts])
+    before = dict(zip(pools, accumulate(sizes, initial=0), strict=False))
+    counts = np.array([part.rows for part in parts])
+    begins = np.array([before[part.figures] + part.begin for part in parts])
     ends = np.cumsum(counts)
     rows = np.repeat(begins - ends + counts, counts) + np.arange(ends[-1])
     if len(pools) == 1:
@@ -106,17 +103,19 @@ def _portions(numbers: list[int], parts: Sequence[StagePart], tensors: int) -> I
 
 def _figures(table: SizeTable, parts: list[StagePart], counts: list[int], *, sliced: bool, by_runs: bool) -> RowFigures:
     geometry = table.geometry
-    at = _positions(table, parts, counts)
     rows = sum(counts)
+    # by row its part
+    of_part = np.repeat(np.arange(len(parts)), counts)
+    at = _positions(table, parts, counts, of_part)
     volumes, waiting = table.volumes(at, rows), table.waiting(at, rows)
     if any(part.scales is not None for part in parts):
         scales = [np.ones((len(table.names), 1)) if part.scales is None else part.scales for part in parts]
-        by_row = np.repeat(np.concatenate(scales, axis=1), counts, axis=1)
+        by_row = np.concatenate(scales, axis=1)[:, of_part]
         volumes, waiting = volumes * by_row, waiting * by_row
     whole = np.ones(rows, dtype=np.bool_)
     tiles = np.ones(rows, dtype=np.int64)
     for axis in table.axes:
-        caps = np.repeat([part.caps[axis] for part in parts], counts)
+        caps = np.array([part.caps[axis] for part in parts])[of_part]
         sizes = table.grids[axis].sizes[at[axis]]
         tiles *= -(-caps // sizes)
         if axis != "N":
@@ -137,18 +136,20 @@ def _figures(table: SizeTable, parts: list[StagePart], counts: list[int], *, sli
     return RowFigures(numbers, np.array((whole, tiles == 1, np.concatenate([part.stage.even for part in parts]))))
 
 
-def _positions(table: SizeTable, parts: list[StagePart], counts: list[int]) -> dict[str, Ints]:
-    """By axis the candidate of each row."""
+def _positions(table: SizeTable, parts: list[StagePart], counts: list[int], of_part: Ints) -> dict[str, Ints]:
+    """By axis the candidate of each row; `of_part`: by row its part."""
     ends = np.cumsum(counts)
-    number = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    number = np.arange(len(of_part)) - (ends - counts)[of_part]
+    of_stages = [part.stage if isinstance(part.stage, Stage) else None for part in parts]
+    paths = [(part.stage, end) for part, end in zip(parts, ends.tolist(), strict=True) if isinstance(part.stage, Path)]
     result = {}
     for axis in table.grids:
-        fixed = [part.stage.at[axis] if isinstance(part.stage, Stage) else 0 for part in parts]
-        varied = [isinstance(part.stage, Stage) and part.stage.axis == axis for part in parts]
-        places = np.where(np.repeat(varied, counts), number, np.repeat(np.array(fixed, dtype=np.int64), counts))
-        for part, end in zip(parts, ends.tolist(), strict=True):
-            if isinstance(part.stage, Path):
-                places[end - part.stage.count : end] = part.stage.at[axis]
+        # the axis whose size varies from row to row, as a step of one
+        fixed = [0 if stage is None or stage.axis == axis else stage.at[axis] for stage in of_stages]
+        step = [stage is not None and stage.axis == axis for stage in of_stages]
+        places = np.array(fixed)[of_part] + number * np.array(step)[of_part]
+        for path, end in paths:
+            places[end - path.count : end] = path.at[axis]
         result[axis] = places
     return result
 

@@ -95,7 +95,7 @@ class CandidateGrids:
     def column(self, axis: str, share: Share) -> Column:
         """Figures along an axis of a tensor that has this share of it."""
         ranges = self.projection.axes[axis]
-        found = ranges.columns.get(id(share))
+        found = ranges.columns.get(share)
         if found is None:
             # imported where it is used alone: it brings a compiler with it
             from compiler.tiling.kernels import figures_of_sizes
@@ -104,9 +104,9 @@ class CandidateGrids:
             waiting = share.waiting if keeps else share.made
             most, total = figures_of_sizes(self.grids[axis].offsets, share.needed, share.made, waiting, keeps)
             found = Column(largest=most[0], needed=most[1], kept=most[2], total=total)
-            # an id names a share only while it lives, and only what is kept lives as long
+            # elsewhere shares are not kept, so each is another object
             if ranges.is_kept:
-                ranges.columns[id(share)] = found
+                ranges.columns[share] = found
         return found
 
     def inside(self, tile: tuple[int, ...], axes: tuple[str, ...]) -> CandidateGrids:

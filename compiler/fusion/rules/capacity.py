@@ -77,7 +77,9 @@ def _value(figures: Figures, side: Sum) -> np.ndarray:
 
 
 def _check(rule: str, actual: Figure, limit: Figure, *, only_if: Truth = True) -> Check:
-    holds = np.logical_or(np.logical_not(only_if), actual <= limit)
+    holds = np.asarray(actual <= limit)
+    if only_if is not True:
+        holds = np.logical_or(np.logical_not(only_if), holds)
     return Check(rule=rule, holds=_truth(holds), actual=_plain(actual), limit=_plain(limit))
 
 
