@@ -68,8 +68,8 @@ def test_few_units_share_out_channels_that_all_hold() -> None:
     model.output(model.pool(model.input([1, 8, 16, 16], "x")))
     taken = Handed(place=0, axis="C", share=2, before_end=0)
     handover = Handover(hands=None, takes=(taken,), held_bytes=MAP // 4)
-    how = {"units": 2, "spread": Spread.CHANNELS, "handover": handover}
-    moves = taken_moves(group(Network(model), chip(cores=4), {"C": 4}, **how), "x")
+    tiled = group(Network(model), chip(cores=4), {"C": 4}, units=2, spread=Spread.CHANNELS, handover=handover)
+    moves = taken_moves(tiled, "x")
     assert (moves.own, moves.scattered) == (MAP // 4, 3 * MAP // 4)
 
 
