@@ -40,7 +40,7 @@ class StepTraffic(NamedTuple):
     ports of the core's memories are kept. sram: bytes between SRAM and cores; sram_weights the same for weights;
     between_units: SRAM bytes of what units pass each other, on both sides. broadcast_bytes: the part that the bus
     hands to all cores of a unit at once. exchanged_bytes: passed between units; exchanged_byte_hops: the same times
-    the links crossed. awaited_bytes: the part of it that is no weights; awaited_cycles: for how long cores wait for
+    the links crossed. awaited_bytes: of activations; awaited_cycles: for how long cores wait for
     what other units, or other cores of theirs, made. taken_cycles: in which inputs come that earlier groups left on
     the chip, beside the work of cores; first_taken_cycles: of these the ones before the first turn. filling_cycles:
     for how long cores wait until the first piece of a stage has come, and the last one has left. arriving_bytes: of
@@ -140,11 +140,11 @@ class Traffic(Carried):
     sram_ends: LevelBytes
     nram_ends: LevelBytes
     passed_on_bytes: int
-    put_cycles: float
-    last_put_cycles: float
     loading_share: float | None
     steps: tuple[StepTraffic, ...]
     parts: int = 1
+    put_cycles: float = 0.0
+    last_put_cycles: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +210,7 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     compute = sum(step.compute_cycles for step in traffic.steps)
     taken = sum(step.taken_cycles for step in traffic.steps)
     passing = ceil(_passing_cycles(traffic, profile) + taken + traffic.put_cycles)
-    busy = on_cores + ceil(moved / rate)
+    busy, units_decide = on_cores + ceil(moved / rate), False
     if traffic.overlapped:
         turning = _turns_cycles(traffic, rate, on_cores, profile) + traffic.unhidden_cycles
         # of several turns, or parts of one, the last one works when all the others' bytes have moved
@@ -218,6 +218,7 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
         last = max(moved / rate, taken) + on_cores / times if times > 1 else 0.0
         after = max(traffic.last_store_bytes / rate, traffic.last_put_cycles)
         busy = ceil(max(turning + after, last) * (1 - _ROUNDING))
+        units_decide = taken > moved / rate if last > turning + after else _units_take_longer(traffic, rate)
     startup = _startup_cycles(traffic, profile)
     # two buffers, through each of which a part comes from DRAM, is passed on and worked on, one after the other
     starting = traffic.unit_loads * dram_startup_cycles(profile)
@@ -233,7 +234,8 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
                 stalls[cause] = stalls.get(cause, 0) + count
     waiting = cycles - startup - on_cores
     if waiting:
-        cause = "exchange" if max(passing, through) > max(dram_cycles, busy) else "dram"
+        by_units = max(passing, through) > max(dram_cycles, busy) or (busy > dram_cycles and units_decide)
+        cause = "exchange" if by_units else "dram"
         stalls[cause] = stalls.get(cause, 0) + waiting
     if startup:
         stalls["start-up"] = startup
@@ -298,6 +300,13 @@ def _turns_cycles(traffic: Traffic, rate: float, on_cores: float, profile: Profi
         handed = step.handed_bytes * handing + step.first_taken_cycles
         needs.append(Needs(step.arriving_bytes, step.lasting_bytes, handed, step.passing, filling, work))
     return turns_cycles(needs, traffic.turns, rate, traffic.loading_share)
+
+
+def _units_take_longer(traffic: Traffic, rate: float) -> bool:
+    """True if before the first turn and after the last one more comes from and goes to other units than DRAM."""
+    between = sum(step.first_taken_cycles for step in traffic.steps) + traffic.last_put_cycles
+    brought = sum(step.arriving_bytes + step.lasting_bytes for step in traffic.steps)
+    return between > (brought + traffic.last_store_bytes) / rate
 
 
 def _stage_costs(traffic: Traffic, whole: dict[str, int], profile: Profile) -> tuple[StageCost, ...]:

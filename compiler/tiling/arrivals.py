@@ -40,7 +40,7 @@ class Arrivals:
         return found, handed
 
     def first_part(self, name: str) -> tuple[int, int]:
-        """The part of an input, of all that comes of it, that the first tiles wait for: so many of so many."""
+        """The part of an input, of all that DRAM brings of it, that the first tiles wait for: so many of so many."""
         group = self._group
         again = group.configuration.slices_outer or "C" in group.frustums.of_tensor[name].followed
         tiles = group.walk.tiles * (group.slices if again else 1)

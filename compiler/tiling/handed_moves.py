@@ -17,8 +17,8 @@ class HandedMoves(NamedTuple):
     """Bytes of a tensor that move between the parts that units hold and their tiles, over all tiles.
 
     gathered: what all units need. scattered: what one unit needs, or makes, and others hold. Of both so many `senders`
-    at a time each give some, of what is scattered to so many `receivers`. own: what units copy of their own parts, one
-    after another where few hold what a tile needs; nothing where transfers bring it along.
+    at a time each give some, of what is scattered to so many `receivers`. own: what a unit copies of its own part, or
+    all of them one after another where one of them holds what a tile needs.
     """
 
     gathered: int = 0
@@ -42,8 +42,8 @@ def taken_moves(group: TiledGroup, name: str) -> HandedMoves:
     givers, units = _givers(group, name, held), group.walk.units
     if copied > once:
         return HandedMoves(gathered=copied // units, senders=givers, own=copied // units // givers)
-    own = once // units // givers if group.is_flat else 0
-    return HandedMoves(scattered=once, senders=givers, receivers=units, own=own)
+    own = once // holders
+    return HandedMoves(scattered=once - own, senders=givers, receivers=units - 1, own=own // min(units, givers))
 
 
 def put_moves(group: TiledGroup, name: str) -> HandedMoves:
@@ -54,8 +54,8 @@ def put_moves(group: TiledGroup, name: str) -> HandedMoves:
         own = min(group.part_bytes(name), size - apart)
         return HandedMoves(own=own, scattered=apart, senders=units, receivers=1)
     holders = group.profile.units.count
-    own = group.part_bytes(name) // holders if group.is_flat else 0
-    return HandedMoves(scattered=size, senders=units, receivers=holders, own=own)
+    own = size // holders
+    return HandedMoves(scattered=size - own, senders=units, receivers=holders - 1, own=own // units)
 
 
 def moving_cycles(group: TiledGroup, moves: HandedMoves, times: int) -> float:

@@ -204,7 +204,7 @@ def _startup(profile: Profile) -> float:
 def copying_cycles(group: TiledGroup, op: OpFacts, own: int) -> int:
     """Cycles in which the busiest core puts aside what later tiles need of an op's result and first inputs.
 
-    `own`: what it copies of the parts that it holds of tensors which stay on the chip.
+    `own`: what it copies itself, without SRAM, of the parts that it holds of tensors which stay on the chip.
     """
     profile, configuration, units = group.profile, group.configuration, group.walk.units
     if group.is_flat:
@@ -219,4 +219,4 @@ def copying_cycles(group: TiledGroup, op: OpFacts, own: int) -> int:
         )
     else:
         return 0
-    return ceil((kept * share + (own if group.is_flat else 0)) / copying_bytes_per_cycle(profile))
+    return ceil((kept * share + own) / copying_bytes_per_cycle(profile))

@@ -107,10 +107,11 @@ class GroupWork:
     @lazy
     def copying(self) -> Sequence[int]:
         """By op the cycles in which the busiest core puts aside what later tiles need."""
-        return [
-            copying_cycles(self.group, op, sum(its.own for its in (*self.taken[step].values(), *self.put[step])))
-            for step, op in enumerate(self.group.geometry.ops)
+        own = [
+            sum(its.own for its in (*taken.values(), *put)) if self.group.is_flat else 0
+            for taken, put in zip(self.taken, self.put, strict=True)
         ]
+        return [copying_cycles(self.group, *of) for of in zip(self.group.geometry.ops, own, strict=True)]
 
     @lazy
     def taken(self) -> Sequence[Mapping[str, HandedMoves]]:
@@ -316,10 +317,12 @@ class GroupWork:
         """Cycles in which inputs of an op come that stay on the chip: all, and those of the first turn."""
         total = first = 0.0
         for name, moves in self.taken[step].items():
-            loads = self.repeats * (self.group.input_parts if name in self.group.reduced else 1)
-            cycles = moving_cycles(self.group, moves, loads)
-            number, of = self.arrivals.first_part(name)
-            total, first = total + cycles, first + cycles * number / of
+            parts = self.group.configuration.input_slices if name in self.group.reduced else 1
+            cycles = moving_cycles(self.group, moves, self.repeats * parts)
+            # units that share out channels are all at one tile
+            at_once = self.units if self.group.configuration.spread in (Spread.BANDS, Spread.IMAGES) else 1
+            _, of = self.arrivals.first_part(name)
+            total, first = total + cycles, first + cycles * min(1.0, at_once / of)
         return total, first
 
     def _parts(self, op: OpFacts, axes: tuple[str, ...]) -> list[tuple[tuple[int, int], ...] | None]:

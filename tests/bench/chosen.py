@@ -79,6 +79,8 @@ def _print_means(found: Mapping[tuple[str, str], list[_Found]]) -> None:
         plans = [one for (its, _), ones in found.items() if its == chip for one in ones]
         groups = [ratio for one in plans for ratio in one.groups]
         wholes = [one.whole for one in plans]
+        if not groups:
+            continue
         print(
             f"| {chip} | {len(groups)} | {_near(groups):.0%} | {min(groups):.2f} | {max(groups):.2f} "
             f"| {min(wholes):.3f} | {max(wholes):.3f} |"
@@ -90,7 +92,7 @@ def _print_means(found: Mapping[tuple[str, str], list[_Found]]) -> None:
 
 def _near(ratios: Sequence[float]) -> float:
     low, high = _NEAR
-    return sum(low <= ratio <= high for ratio in ratios) / len(ratios)
+    return sum(low <= ratio <= high for ratio in ratios) / max(1, len(ratios))
 
 
 def _found(name: str, data: bytes, options: dict[str, Any]) -> _Found:

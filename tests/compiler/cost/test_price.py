@@ -79,6 +79,31 @@ def test_transfers_hide_behind_computation_except_first_and_last() -> None:
     assert cost.bound_by == "compute"
 
 
+@pytest.mark.parametrize(
+    ("moved", "cycles", "cause"),
+    [
+        # the first turn waits for its part of what comes, and what the last one makes leaves after it
+        ({"taken_cycles": 4_000.0, "first_taken_cycles": 400.0}, 400 + 10_000, "exchange"),
+        ({"put_cycles": 3_000.0, "last_put_cycles": 300.0}, 10_000 + 300, "exchange"),
+        ({"taken_cycles": 400.0, "first_taken_cycles": 400.0, "last_store_bytes": 51_200}, 400 + 10_000 + 500, "dram"),
+        ({"put_cycles": 300.0, "last_put_cycles": 300.0, "last_store_bytes": 51_200}, 10_000 + 500, "dram"),
+        # where it takes longer, the last turn works when all of it has come
+        ({"taken_cycles": 20_000.0, "first_taken_cycles": 2_000.0}, 20_000 + 1_000, "exchange"),
+        # what comes and what goes are moved by the same engines
+        ({"taken_cycles": 12_000.0, "put_cycles": 9_500.0}, 12_000 + 9_500, "exchange"),
+        # two buffers, through which parts come from DRAM, pass between units and are worked on
+        ({"taken_cycles": 9_000.0, "input_bytes": 819_200}, (8_000 + 9_000 + 10_000) // 2, "exchange"),
+    ],
+)
+def test_what_comes_from_units_that_hold_it_goes_on_beside_the_work(
+    moved: dict[str, Any], cycles: int, cause: str
+) -> None:
+    """Ten turns of 1,000 cycles; of bytes of DRAM 102.4 a cycle."""
+    cost = price(traffic(compute_cycles=10_000, turns=10, exposed_transfers=0, **moved), CLUSTER)
+    assert cost.cycles == cycles
+    assert dict(cost.stalls) == {cause: cycles - 10_000}
+
+
 def steps(*own: dict[str, Any]) -> tuple[StepTraffic, ...]:
     """Ops of one stage, each of 1,000 cycles, but for what is said of each."""
     plain: dict[str, Any] = {"stage": 0, "dataflow": "vector", "compute_cycles": 1_000, "array_cycles": 0}

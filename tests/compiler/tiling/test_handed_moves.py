@@ -82,9 +82,9 @@ def test_what_all_units_need_comes_from_all_or_from_the_one_that_holds_the_tile(
 
 
 def test_rows_of_channels_that_others_hold_come_from_all() -> None:
-    """Each unit needs a quarter of what each holds; its own quarter of its own part it copies."""
+    """Each unit needs a quarter of what each holds; its own quarter of its own part it copies, three quarters pass."""
     tiled = taking("C", 2, {"H": 4}, spread=Spread.BANDS)
-    assert taken_moves(tiled, "x") == HandedMoves(scattered=MAP, senders=4, receivers=4, own=MAP // 16)
+    assert taken_moves(tiled, "x") == HandedMoves(scattered=3 * MAP // 4, senders=4, receivers=3, own=MAP // 16)
 
 
 def test_results_go_to_those_that_hold_them() -> None:
@@ -96,7 +96,7 @@ def test_results_go_to_those_that_hold_them() -> None:
     channels = put(putting("C", 2, {"C": 2}, spread=Spread.CHANNELS))
     assert (channels.scattered, channels.own) == (0, MAP // 4)
     across = put(putting("C", 2, {"H": 4}, spread=Spread.BANDS))
-    assert across == HandedMoves(scattered=MAP, senders=4, receivers=4, own=MAP // 16)
+    assert across == HandedMoves(scattered=3 * MAP // 4, senders=4, receivers=3, own=MAP // 16)
 
 
 def test_few_senders_take_longer() -> None:
@@ -117,12 +117,23 @@ def test_with_two_buffers_tiles_come_while_others_are_worked_on() -> None:
     (two, beside), (one, before) = chips
     moved = sum(step.taken_cycles for step in beside.steps)
     assert moved == sum(step.taken_cycles for step in before.steps)
-    assert sum(step.first_taken_cycles for step in beside.steps) == pytest.approx(moved * 4 / 8)
+    assert sum(step.first_taken_cycles for step in beside.steps) == pytest.approx(moved / 8)
     assert [sum(step.awaited_cycles for step in its.steps) for its in (beside, before)] == [
         0,
         pytest.approx(moved, abs=1),
     ]
     assert price(beside, two.profile).cycles < price(before, one.profile).cycles
+
+
+def test_with_one_buffer_results_leave_before_cores_go_on() -> None:
+    """Eight tiles of two rows in half of the channels' places, each sent to the units that hold its rows."""
+    tile = {"H": 2, "C": 2}
+    found = [traffic_of(putting("H", 4, tile, spread=Spread.CHANNELS, double_buffered=two)) for two in (True, False)]
+    beside, before = found
+    assert beside.put_cycles == before.put_cycles > 0
+    assert beside.last_put_cycles == pytest.approx(beside.put_cycles / 8)
+    awaited = [sum(step.awaited_cycles for step in its.steps) for its in found]
+    assert awaited == [0, pytest.approx(before.put_cycles, abs=1)]
 
 
 def test_prices_of_groups_that_take_and_hand_on_are_what_they_take() -> None:
