@@ -3,7 +3,7 @@
 `python -m tests.bench chosen [NETWORK/CHIP/OBJECTIVE ...]`, where `*` matches any name, compiles and prints a row per
 plan: what the chosen plan takes in the objective, also beside the one by price and those of `rules` and `none`, as far
 as their whole programs were simulated; its DRAM bytes beside the floor; its cycles by price beside the simulated ones,
-and of how many groups both lie within a tenth of each other where each is simulated by itself; processor seconds of
+and of how many groups both lie within a tenth of each other where each is simulated by itself; seconds of
 fusion and of choosing. Then means by chip, and why plans by `dram_bytes` lie above the floor. Values are not checked.
 """
 
@@ -14,21 +14,20 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import product
 from math import exp, log
-from time import process_time
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from compiler.compile import compile_model
 from compiler.cost.objective import Totals, objective_value
 from compiler.errors import TesseraError
 from compiler.frontend.source import ModelSource
-from compiler.fusion.groups import FusedGraph, Origin
 from compiler.options import parse_options
-from compiler.pipeline import SilentObserver, build_pipeline, run_passes
 from compiler.profile import builtin_profile
+from compiler.report.plan_search import SimulatedPlanDoc
 from tests.bench.estimates import CHIPS, Compared
 from tests.bench.plans import OBJECTIVES, networks
 from tests.bench.search import above_floor
 
-_ORIGINS: Final[tuple[Origin, ...]] = ("price", "rules", "none")
+_ORIGINS: Final[tuple[Literal["price", "rules", "none"], ...]] = ("price", "rules", "none")
 # A price is near where it is within this of what was simulated.
 _NEAR: Final = (0.9, 1.1)
 # So far above its floor a plan by `dram_bytes` is explained.
@@ -100,34 +99,26 @@ def _found(name: str, data: bytes, options: dict[str, Any]) -> _Found:
     profile, source = builtin_profile(chip), ModelSource.from_bytes(data)
     precision = {"precision": CHIPS[chip]} if CHIPS[chip] else {}
     parsed = parse_options({**options, "objective": objective, "verify": "none", **precision})
-    passes = build_pipeline(source, profile, parsed)
-    numbers = {step.name: number for number, step in enumerate(passes)}
-    value, _ = run_passes(passes[: numbers["fuse"]], source, SilentObserver())
-    begin = process_time()
-    value, _ = run_passes(passes[numbers["fuse"] : numbers["choose"]], value, SilentObserver())
-    middle = process_time()
-    value, _ = run_passes(passes[numbers["choose"] : numbers["program"]], value, SilentObserver())
-    end = process_time()
-    fused: FusedGraph = value.fused
-    documents, _ = run_passes(passes[numbers["program"] :], value, SilentObserver())
-    compared = [segment.simulated for segment in fused.segments if segment.simulated is not None]
-    by_origin = [{plan.origin: plan.simulated for plan in segment.plans} for segment in compared]
-    chosen = sum((segment.plans[0].simulated for segment in compared), start=Totals())
+    found = compile_model(source, profile, parsed)
+    plan, its = found.plan, Compared.of(found.plan, found.report)
+    seconds = {name: sum(one.duration_s for one in found.timings if one.name == name) for name in ("fuse", "choose")}
+    compared = [segment.simulated for segment in plan.segments if segment.simulated is not None]
+    by_origin = [{one.origin: _totals(one) for one in segment.plans} for segment in compared]
+    chosen = sum((_totals(segment.plans[0]) for segment in compared), start=Totals())
     origins = {
-        origin: sum((its[origin] for its in by_origin), start=Totals())
+        origin: sum((totals[origin] for totals in by_origin), start=Totals())
         for origin in _ORIGINS
-        if by_origin and all(origin in its for its in by_origin)
+        if by_origin and all(origin in totals for totals in by_origin)
     }
     taken = dict.fromkeys(segment.plans[0].origin for segment in compared)
-    tried = sum(segment.tilings for segment in compared)
+    tried = sum(segment.tried for segment in compared)
     own = float(objective_value(objective, chosen))
     by = {origin: own / float(objective_value(objective, totals)) for origin, totals in origins.items()}
     columns = [f"{by[origin]:.4f}" if origin in by else "" for origin in _ORIGINS]
-    plan, its = documents.plan, Compared.of(documents.plan, documents.report)
     of_floor = plan.totals.dram_bytes / plan.totals.dram_bytes_floor
     row = (
         f"| {name} | {len(its.ratios)} | {', '.join(taken)} | {own:.6g} | {' | '.join(columns)} | {of_floor:.3f} "
-        f"| {its.ratio:.3f} | {_near(its.ratios):.0%} | {tried} | {middle - begin:.1f} | {end - middle:.1f} |"
+        f"| {its.ratio:.3f} | {_near(its.ratios):.0%} | {tried} | {seconds['fuse']:.1f} | {seconds['choose']:.1f} |"
     )
     is_above = objective == "dram_bytes" and of_floor > _ABOVE
     return _Found(
@@ -137,3 +128,9 @@ def _found(name: str, data: bytes, options: dict[str, Any]) -> _Found:
         groups=its.ratios,
         above=f"| {name} | {above_floor(plan)} |" if is_above else None,
     )
+
+
+def _totals(plan: SimulatedPlanDoc) -> Totals:
+    """What a plan takes when simulated."""
+    energy_pj = plan.simulated_energy_j * 1e12
+    return Totals(dram_bytes=plan.dram_bytes, cycles=plan.simulated_cycles, energy_pj=energy_pj)
