@@ -1,7 +1,7 @@
-"""Rewrites of an ONNX model for ONNX Runtime: what it refuses for its version numbers, and what crashes its process.
+"""Rewrites of an ONNX model for ONNX Runtime: version numbers that it refuses, what crashes its process, wrong sums.
 
 In: a model. Out: one that means the same, or the model itself if there is nothing to rewrite. Bodies of functions are
-not looked at for crashes: their element types are unknown.
+looked at for version numbers and gaps only: their element types are unknown.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ _NEWEST_IR: Final = 13
 _NEWEST_OPSET: Final = UNSAID_OPSET
 # Integers whose smallest value divided by -1 traps in the processor; smaller ones are widened.
 _TRAPPING: Final = (TensorProto.INT32, TensorProto.INT64)
+# Products whose sums are exact in 32 bits.
+_PRODUCTS: Final = ("MatMulInteger", "ConvInteger")
 # The first operator set whose arithmetic broadcasts.
 _BROADCASTS: Final = 7
 
 
-def without_crashes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without the nodes that end the process of ONNX Runtime."""
-    return _without_traps(_without_gaps(model))
+def without_faults(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without nodes that end the process of ONNX Runtime, or whose sums it gets wrong."""
+    return _with_safe_integers(_without_gaps(model))
 
 
 def restamped(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -79,13 +81,14 @@ def _without_gaps(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _without_traps(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with integer divisions by 1 in place of -1, whose quotients then take the divisor's sign.
+def _with_safe_integers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with integer divisions by 1 in place of -1, and integer products of unsigned factors.
 
-    The smallest integer divided by -1 so gives itself, as where integers wrap around.
+    Quotients then take the divisor's sign: the smallest integer divided by -1 so gives itself, as where integers wrap
+    around. Of products uint8 × int8 ONNX Runtime adds pairs in 16 bits, and saturates, on processors without VNNI.
     """
     opset = max((e.version for e in model.opset_import if plain_domain(e.domain) == ""), default=UNSAID_OPSET)
-    if opset < _BROADCASTS or not any(_divides(node) for node in all_nodes(model.graph.node)):
+    if opset < _BROADCASTS or not any(_divides(node) or _is_product(node) for node in all_nodes(model.graph.node)):
         return model
     try:
         typed = onnx.shape_inference.infer_shapes(model)
@@ -95,7 +98,7 @@ def _without_traps(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _guard(graph: onnx.GraphProto, outer: Mapping[str, int]) -> int:
-    """Guards the integer divisions of a graph and of the graphs inside it, in place; returns their number."""
+    """Makes integers of a graph and of the graphs inside it safe, in place; returns the number of changed nodes."""
     types = dict(outer)
     types |= {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
@@ -103,10 +106,14 @@ def _guard(graph: onnx.GraphProto, outer: Mapping[str, int]) -> int:
     count = 0
     for node in graph.node:
         count += sum(_guard(inner, types) for inner in subgraphs(node))
-        kind = types.get(node.input[1], TensorProto.UNDEFINED) if _divides(node) else TensorProto.UNDEFINED
-        guarded = kind in _TRAPPING
-        count += guarded
-        nodes.extend(_guarded(node, kind) if guarded else [node])
+        kinds = [types.get(name, TensorProto.UNDEFINED) for name in node.input]
+        safe = [node]
+        if _divides(node) and kinds[1] in _TRAPPING:
+            safe = _guarded(node, kinds[1])
+        elif _is_product(node) and kinds[:2] == [TensorProto.UINT8, TensorProto.INT8]:
+            safe = _unsigned(node)
+        count += len(safe) > 1
+        nodes.extend(safe)
     if count:
         del graph.node[:], graph.value_info[:]
         graph.node.extend(nodes)
@@ -145,3 +152,32 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     return copy
+
+
+def _is_product(node: onnx.NodeProto) -> bool:
+    return node.op_type in _PRODUCTS and plain_domain(node.domain) == ""
+
+
+def _unsigned(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """A product uint8 × int8 with 128 added to the second factor and its zero point: its sums stay as they are."""
+    result = node.output[0]
+    offset = helper.make_node("Constant", [], [f"{result}/offset"], value=_scalar(TensorProto.INT32, 128))
+    copy, nodes = onnx.NodeProto(), [offset]
+    copy.CopyFrom(node)
+    copy.input.extend([""] * (4 - len(copy.input)))
+    for place in (1, 3):
+        made = [f"{result}/unsigned {place}/{name}" for name in ("wide", "moved", "factor")]
+        if not copy.input[place]:
+            nodes.append(helper.make_node("Constant", [], made[2:], value=_scalar(TensorProto.UINT8, 128)))
+        else:
+            nodes += [
+                helper.make_node("Cast", [copy.input[place]], made[:1], to=TensorProto.INT32),
+                helper.make_node("Add", [made[0], offset.output[0]], made[1:2]),
+                helper.make_node("Cast", made[1:2], made[2:], to=TensorProto.UINT8),
+            ]
+        copy.input[place] = made[2]
+    return [*nodes, copy]
+
+
+def _scalar(kind: int, value: int) -> TensorProto:
+    return helper.make_tensor("value", kind, [], [value])

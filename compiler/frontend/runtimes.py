@@ -24,7 +24,7 @@ from compiler.frontend.constant_values import type_of_text
 from compiler.frontend.host_steps import Repeating, repeating_in_model
 from compiler.frontend.inline_functions import all_nodes, subgraphs
 from compiler.frontend.read import plain_domain
-from compiler.frontend.runnable import restamped, without_crashes
+from compiler.frontend.runnable import restamped, without_faults
 from compiler.host_bound import HOST_BOUND, HostBound
 
 Array = NDArray[Any]
@@ -161,7 +161,7 @@ def _on_onnxruntime(
     onnxruntime = silent_onnxruntime()
     judge = f"ONNX Runtime {onnxruntime.__version__}"
     options = _session_options(threads)
-    light, shared = _with_references(without_crashes(restamped(model)), weights)
+    light, shared = _with_references(without_faults(restamped(model)), weights)
     buffers = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in shared.items()}
     if buffers:
         options.add_external_initializers(list(buffers), list(buffers.values()))
