@@ -93,8 +93,8 @@ def test_a_model_that_divides_the_smallest_integer_is_compiled_and_checked() -> 
 @pytest.mark.parametrize("kind", ["MatMulInteger", "ConvInteger"])
 def test_sums_of_products_of_mixed_signs_are_exact_on_every_processor(kind: str, zero: int | None) -> None:
     """Pairs of 255 × 127 exceed 16 bits; the smallest weight less the smallest zero point is 0."""
-    x = np.full((1, 8), 255, dtype=np.uint8)
-    w = np.array([[127, -128, 127]] * 8, dtype=np.int8)
+    x: Any = np.full((1, 8), 255, dtype=np.uint8)
+    w: Any = np.array([[127, -128, 127]] * 8, dtype=np.int8)
     if kind == "ConvInteger":
         x, w = x.reshape(1, 8, 1, 1), np.ascontiguousarray(w.T).reshape(3, 8, 1, 1)
     weights = [onnx.numpy_helper.from_array(w, "w")]
