@@ -208,6 +208,12 @@ class Located:
         cores = 1 if self.level is Level.NRAM else self.configuration.cores
         return [(unit, core) for unit in units for core in range(cores)]
 
+    @cached_property
+    def idle_cores(self) -> frozenset[int]:
+        """The numbers of the chip's cores that have no work in the group."""
+        working = {self.core_number(*core) for core in self.working_cores}
+        return frozenset(range(self.profile.cores)) - working
+
     def turn(self, number: int, at: At) -> int:
         """Whose turn it is to load or send first what several need: step `number` of an iteration, at its counters.
 

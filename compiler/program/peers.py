@@ -234,10 +234,19 @@ def are_connected(machine: Machine, owners: Owners, box: Box, receivers: Collect
     )
 
 
-def from_peers(emitter: Emitter, owners: Owners, box: Box, targets: Mapping[int, Held], element_bytes: int) -> None:
+def from_peers(
+    emitter: Emitter,
+    owners: Owners,
+    box: Box,
+    targets: Mapping[int, Held],
+    element_bytes: int,
+    idle: Collection[int] = (),
+) -> None:
     """Stationary weights: what has all of a box takes its own, the others get each part from the core that has it.
 
     A part goes over the links to all cores that need it at once, where it is to lie at one address in all of them.
+    Of cores that are `idle` in the group, so that nothing lies at this address, those between receivers get it, too:
+    one command to a rectangle of a mesh crosses each link once, where one a row crosses them once for every row.
     """
     machine = emitter.machine
     receivers: dict[int, Held] = {}
@@ -250,6 +259,8 @@ def from_peers(emitter: Emitter, owners: Owners, box: Box, targets: Mapping[int,
             receivers[mine] = target
         else:
             emitter.copy(Opcode.MOVE, machine.queue_of["core", mine], own, target, box, element_bytes)
+    if machine.has("link"):
+        receivers |= _between(receivers, idle)
     in_order = sorted(receivers)
     for owner, held, part in parts if receivers else ():
         ways: dict[int, list[int]] = {}
@@ -264,3 +275,23 @@ def from_peers(emitter: Emitter, owners: Owners, box: Box, targets: Mapping[int,
                 core_queue = machine.queue_of["core", owner]
                 emitter.copy(Opcode.MOVE, core_queue, held, receivers[owner], part, element_bytes)
             send(emitter, held, [(receivers[core], part) for core in cores], queue, element_bytes)
+
+
+def _between(receivers: Mapping[int, Held], idle: Collection[int]) -> dict[int, Held]:
+    """Where idle cores between receivers get what these do: as many at most as receive it just before them."""
+    found: dict[int, Held] = {}
+    run = 0
+    for core, after in pairwise(sorted(receivers)):
+        run += 1
+        gap = range(core + 1, after)
+        held = receivers[core]
+        if not gap:
+            continue
+        if len(gap) <= run and all(other in idle for other in gap):
+            slot = held.slot
+            for other in gap:
+                mine = Slot(slot.place + other - core, slot.address, slot.size_bytes)
+                mine.content = slot.content
+                found[other] = Held(mine, *held[1:])
+        run = 0
+    return found

@@ -372,7 +372,8 @@ class GroupWeights:
         element = self._located.element(operand.tensor)
         receivers = {self._located.core_number(*core): held for core, held in targets.items()}
         if self._come_from_peers(operand, box, receivers):
-            from_peers(self._located.emitter, self._located.context.residents[operand.tensor], box, receivers, element)
+            residents, idle = self._located.context.residents[operand.tensor], self._located.idle_cores
+            from_peers(self._located.emitter, residents, box, receivers, element, idle)
             return
         region = self._located.context.region(operand.tensor)
         if self._passing.level is None:
