@@ -74,7 +74,10 @@ class ChannelParts:
                 part = overlap(mine, run.wanted) if first < high and end > low else None
                 if part is not None:
                     found += [(others, part) for others in run.without(unit)]
-            send_to_runs(self._located.emitter, held, found, self._located.queue(engine, unit), element)
+            # not all go the same way, or to the same receiver, at one time
+            turn = len(found) * unit // self._located.units
+            in_turn = [*found[turn:], *found[:turn]]
+            send_to_runs(self._located.emitter, held, in_turn, self._located.queue(engine, unit), element)
 
 
 @dataclass(slots=True, eq=False)
