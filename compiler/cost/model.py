@@ -209,8 +209,10 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     on_cores = sum(stage.cycles for stage in stages)
     compute = sum(step.compute_cycles for step in traffic.steps)
     taken = sum(step.taken_cycles for step in traffic.steps)
-    passing = ceil(_passing_cycles(traffic, profile) + taken + traffic.put_cycles)
-    busy, units_decide = on_cores + ceil(moved / rate), False
+    handed = _handed_on_cycles(traffic, profile)
+    passing = ceil(handed + taken + traffic.put_cycles)
+    # with one buffer cores wait for what comes, and until units have handed it on
+    busy, units_decide = on_cores + ceil(moved / rate + traffic.passed_on_bytes / handed_bytes_per_cycle(profile, traffic.units)), False
     if traffic.overlapped:
         turning = _turns_cycles(traffic, rate, on_cores, profile) + traffic.unhidden_cycles
         # of several turns, or parts of one, the last one works when all the others' bytes have moved
@@ -218,11 +220,11 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
         last = max(moved / rate, taken) + on_cores / times if times > 1 else 0.0
         after = max(traffic.last_store_bytes / rate, traffic.last_put_cycles)
         busy = ceil(max(turning + after, last) * (1 - _ROUNDING))
-        units_decide = taken > moved / rate if last > turning + after else _units_take_longer(traffic, rate)
+        units_decide = taken > moved / rate if last > turning + after else _units_take_longer(traffic, rate, profile)
     startup = _startup_cycles(traffic, profile)
     # two buffers, through each of which a part comes from DRAM, is passed on and worked on, one after the other
     starting = traffic.unit_loads * dram_startup_cycles(profile)
-    through = ceil((ceil(reads / rate) + starting + _handed_on_cycles(traffic, profile) + taken + on_cores) / 2)
+    through = ceil((ceil(reads / rate) + starting + handed + taken + on_cores) / 2)
     cycles = max(dram_cycles, passing, busy, through) + startup
     onchip = max(passing, *whole.values())
     stalls: dict[str, int] = {}
@@ -302,9 +304,10 @@ def _turns_cycles(traffic: Traffic, rate: float, on_cores: float, profile: Profi
     return turns_cycles(needs, traffic.turns, rate, traffic.loading_share)
 
 
-def _units_take_longer(traffic: Traffic, rate: float) -> bool:
+def _units_take_longer(traffic: Traffic, rate: float, profile: Profile) -> bool:
     """True if before the first turn and after the last one more comes from and goes to other units than DRAM."""
-    between = sum(step.first_taken_cycles for step in traffic.steps) + traffic.last_put_cycles
+    handed = sum(step.handed_bytes for step in traffic.steps) / handed_bytes_per_cycle(profile, traffic.units)
+    between = handed + sum(step.first_taken_cycles for step in traffic.steps) + traffic.last_put_cycles
     brought = sum(step.arriving_bytes + step.lasting_bytes for step in traffic.steps)
     return between > (brought + traffic.last_store_bytes) / rate
 
@@ -342,7 +345,7 @@ def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, i
     parts = {"nram": max(step.nram_read_cycles, step.nram_write_cycles, calls), "wram": step.wram_cycles}
     if profile.units.are_cores:
         link = engines.link
-        if link is not None and step.exchanged_bytes > step.awaited_bytes:
+        if link is not None and not traffic.overlapped and step.exchanged_bytes > step.awaited_bytes:
             moved = (step.exchanged_bytes - step.awaited_bytes) / handed_bytes_per_cycle(profile, traffic.units)
             parts["link"] = ceil(moved + link.hop_cycles)
         return parts
@@ -363,7 +366,7 @@ def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, i
         parts["move"] = ceil(max(0, moved) / (engines.mvdma.bytes_per_cycle * traffic.cores))
     if engines.bus is not None:
         parts["bus"] = ceil(step.broadcast_bytes / (engines.bus.bytes_per_cycle * traffic.units))
-    if engines.cdma is not None and step.exchanged_bytes > step.awaited_bytes:
+    if engines.cdma is not None and not traffic.overlapped and step.exchanged_bytes > step.awaited_bytes:
         moved = (step.exchanged_bytes - step.awaited_bytes) / handed_bytes_per_cycle(profile, traffic.units)
         parts["exchange"] = ceil(moved)
     return parts
@@ -392,15 +395,8 @@ def _together(steps: tuple[StepTraffic, ...]) -> StepTraffic:
     )
 
 
-def _passing_cycles(traffic: Traffic, profile: Profile) -> int:
-    """Cycles of handing on inputs that several units need and one has read."""
-    return ceil(traffic.passed_on_bytes / handed_bytes_per_cycle(profile, traffic.units))
-
-
 def _handed_on_cycles(traffic: Traffic, profile: Profile) -> int:
     """Cycles of handing on all that several units need and one has read, weights too."""
-    if traffic.units == 1:
-        return 0
     weights = sum(step.exchanged_bytes - step.awaited_bytes for step in traffic.steps)
     return ceil((traffic.passed_on_bytes + weights) / handed_bytes_per_cycle(profile, traffic.units))
 
