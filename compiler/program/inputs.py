@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from compiler.program.emitter import Box, Held, overlap
 from compiler.program.located import Located
-from compiler.program.peers import by_box, deliver_each, send
+from compiler.program.peers import by_box, deliver_each, others_of, send
 from compiler.program.program import Opcode
 
 
@@ -27,11 +27,16 @@ def _take(
     located: Located, parts: Sequence[tuple[int, Held]], box: Box, targets: Mapping[int, Held], size: int
 ) -> None:
     """A box for some units from those that hold parts of it; `size`: bytes of an element."""
+    emitter, machine = located.emitter, located.machine
     for owner, held in parts:
         part = overlap(held.box, box)
         if part is None:
             continue
+        units = sorted(targets)
+        runs: Sequence[Sequence[int]] = [units]
         if owner in targets:
-            located.emitter.copy(Opcode.MOVE, located.local_queue(owner), held, targets[owner], part, size)
-        others = [(targets[unit], part) for unit in sorted(targets) if unit != owner]
-        send(located.emitter, held, others, located.peer_queue(owner), size)
+            runs = others_of(machine, units, units.index(owner))
+            if runs != [units]:
+                emitter.copy(Opcode.MOVE, located.local_queue(owner), held, targets[owner], part, size)
+        wanted = [(targets[unit], part) for its in runs for unit in its]
+        send(emitter, held, wanted, located.peer_queue(owner), size)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from compiler.ops.op_facts import OpFacts
-from compiler.program.emitter import Box, Held, is_empty, overlap
+from compiler.program.emitter import Box, Held, Machine, is_empty, overlap
 from compiler.program.inputs import bring
 from compiler.program.iteration import At
 from compiler.program.known import Known
 from compiler.program.located import Located
-from compiler.program.peers import send_to_runs
+from compiler.program.peers import others_of, send_to_runs
 from compiler.program.program import Opcode
 from compiler.program.rounds import Job
 from compiler.program.tiles import Index
@@ -61,7 +61,7 @@ class ChannelParts:
         if not runs:
             return
         channels = [channels_of(op, run.wanted) for run in runs]
-        element, tiles = self._located.element(op.output), dict(workers)
+        element, tiles, machine = self._located.element(op.output), dict(workers), self._located.machine
         for unit, _ in self._located.rounds[at[0]]:
             held = tiles[unit]
             mine = self.of_unit(op, unit, held.box) if held is not None else None
@@ -73,7 +73,7 @@ class ChannelParts:
                 # of many units most make channels that a receiver does not need
                 part = overlap(mine, run.wanted) if first < high and end > low else None
                 if part is not None:
-                    found += [(others, part) for others in run.without(unit)]
+                    found += [(others, part) for others in run.without(unit, machine)]
             # not all go the same way, or to the same receiver, at one time
             turn = len(found) * unit // self._located.units
             in_turn = [*found[turn:], *found[:turn]]
@@ -93,11 +93,10 @@ class _Run:
         last = self.held[-1]
         return wanted == self.wanted and held.slot.place == last.slot.place + 1 and held[1:4] == last[1:4]
 
-    def without(self, unit: int) -> list[list[Held]]:
-        """The run as what stands before and after a unit."""
+    def without(self, unit: int, machine: Machine) -> Sequence[Sequence[Held]]:
+        """The run as a unit sends to it: all of it, or what stands before and after the unit."""
         place = self.places.get(unit)
-        cuts = [self.held] if place is None else [self.held[:place], self.held[place + 1 :]]
-        return [its for its in cuts if its]
+        return [self.held] if place is None else others_of(machine, self.held, place)
 
 
 class SumParts:

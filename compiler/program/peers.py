@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
+from typing import TypeVar
 
 from compiler.cost.rates import dram_startup_cycles
 from compiler.ops.slab import lengths
@@ -15,6 +16,7 @@ from compiler.program.slots import Slot
 
 # By weight the cores that hold parts of it before the program runs, and where.
 Owners = Sequence[tuple[int, Held]]
+_Target = TypeVar("_Target")
 
 
 def between_cores(machine: Machine, sender: int, receiver: int) -> int | None:
@@ -69,6 +71,17 @@ def send_to_runs(
 def is_alike(held: Held, other: Held, box: Box) -> bool:
     """True if a box lies in both at the same address with the same strides; mostly all of them does."""
     return held[1:4] == other[1:4] or (held.strides == other.strides and held.at(box) == other.at(box))
+
+
+def others_of(machine: Machine, targets: Sequence[_Target], own: int) -> Sequence[Sequence[_Target]]:
+    """Those before and those behind a memory of neighbours, to which it sends: by a command each.
+
+    Over links it is one command for all, itself among them: two would cross the same links, one after the other.
+    """
+    before, behind = targets[:own], targets[own + 1 :]
+    if before and behind and machine.has("link"):
+        return [targets]
+    return [its for its in (before, behind) if its]
 
 
 def send_own(
@@ -172,7 +185,7 @@ def share_out(
         # who sends a part waits for this part alone, not for what others send here
         loaded.append((at, part, target.slot.written_by((loading[at],))))
     for at, part, slot in loaded:
-        others = [(held, part) for other, held in enumerate(targets) if other != at]
+        others = [(held, part) for its in others_of(machine, targets, at) for held in its]
         send_own(emitter, targets[at], slot, others, sending[at], element_bytes, is_ahead=True)
     return len(parts)
 
