@@ -320,7 +320,8 @@ def materialise(constant: Constant, source: ModelSource) -> Array:
     return _materialised(constant, source, {})
 
 
-def _materialised(constant: Constant, source: ModelSource, known: dict[int, Array]) -> Array:
+def _materialised(constant: Constant, source: ModelSource, known: dict[bytes, Array]) -> Array:
+    """The values of a constant; `known`: by digest those of derived inputs."""
     data = constant.data
     if isinstance(data, Opaque):
         raise InternalError(f"values of type {constant.dtype} are the host's alone", stage="import")
@@ -332,14 +333,21 @@ def _materialised(constant: Constant, source: ModelSource, known: dict[int, Arra
         return np.frombuffer(buffer, dtype=dtype).reshape(constant.shape)
     if isinstance(data, Literal):
         return np.frombuffer(data.data, dtype=dtype).reshape(constant.shape)
-    if id(constant) in known:
-        return known[id(constant)]
-    inputs = tuple(_materialised(part, source, known) for part in data.inputs)
+    inputs = tuple(_shared(part, source, known) for part in data.inputs)
     function = _DERIVED.get(data.function)
     values = dict(data.attributes)
     result = by_definition(constant, data, inputs) if function is None else function(inputs, values)
-    result = known[id(constant)] = result.astype(dtype, copy=False).reshape(constant.shape)
-    return result
+    return result.astype(dtype, copy=False).reshape(constant.shape)
+
+
+def _shared(constant: Constant, source: ModelSource, known: dict[bytes, Array]) -> Array:
+    """The values of an input of a derived constant, computed once; others are views and cost nothing."""
+    if not isinstance(constant.data, Derived):
+        return _materialised(constant, source, known)
+    found = known.get(constant.digest)
+    if found is None:
+        found = known[constant.digest] = _materialised(constant, source, known)
+    return found
 
 
 def derive(

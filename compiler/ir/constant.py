@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
+
+from compiler.lazy import lazy
 
 # Functions that keep one element per stored element: by arithmetic, and by moving elements only.
 _DEQUANTISES: Final = ("DequantizeLinear",)
@@ -52,7 +55,7 @@ class Opaque:
     tensor: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Constant:
     """A constant tensor: its shape, its element type and the source of its values."""
 
@@ -66,3 +69,28 @@ class Constant:
         if isinstance(self.data, Derived) and self.data.function in (*_DEQUANTISES, *_MOVES):
             return self.data.inputs[0].stored_dtype
         return self.dtype
+
+    @lazy
+    def digest(self) -> bytes:
+        """Names what the constant says: within a model, constants of one digest have the same elements, bit by bit.
+
+        Worked out once per object: inputs that several constants share make long chains of descriptions no tree.
+        """
+        data, content = self.data, b""
+        said: tuple[object, ...]
+        match data:
+            case Splat():
+                said, content = (), data.value
+            case Stored():
+                said = (data.offset, data.size_bytes, data.file)
+            case Literal():
+                said, content = (), data.data
+            case Derived():
+                said = (data.function, len(data.inputs), data.attributes)
+                content = b"".join(part.digest for part in data.inputs)
+            case Opaque():
+                said, content = (), data.tensor
+        # texts of numbers tell apart 0.0 and -0.0, which are equal
+        found = sha256(repr((self.shape, self.dtype, type(data).__name__, said)).encode())
+        found.update(content)
+        return found.digest()

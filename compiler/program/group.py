@@ -16,7 +16,7 @@ from typing import Protocol
 from compiler.errors import LimitError
 from compiler.ops.op_facts import OpFacts
 from compiler.program.emitter import Held, is_empty, overlap
-from compiler.program.inputs import bring
+from compiler.program.inputs import bring, receivers_in_turn
 from compiler.program.iteration import At, Loop, Step
 from compiler.program.known import Known
 from compiler.program.located import Located
@@ -136,7 +136,7 @@ class GroupLowering:
 
     def _hold(self, name: str, unit: int, made: Held, parts: Sequence[tuple[int, Held]]) -> None:
         """Put what a unit made of a result where units hold it for the next group."""
-        for owner, part in parts:
+        for owner, part in receivers_in_turn(self._located, unit, parts):
             opcode, queue = Opcode.MOVE, self._located.local_queue(unit)
             if owner != unit:
                 opcode, queue = Opcode.EXCHANGE, self._located.peer_queue(unit)

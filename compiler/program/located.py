@@ -92,6 +92,14 @@ class Located:
         """The queue that moves bytes from a unit's memory to those of others."""
         return self.queue("link" if self.level is Level.NRAM else "cdma", unit)
 
+    @cached_property
+    def receivers_are_slower(self) -> bool:
+        """True if a unit takes less at once than all others can send it: over links, or through ports of its memory."""
+        units = self.profile.units
+        rate, engine = units.memory.bytes_per_cycle, units.peer_engine
+        sent = 0.0 if engine is None else (units.count - 1) * engine.bytes_per_cycle
+        return self.level is Level.NRAM or (rate is not None and rate < sent)
+
     def spare_bytes(self, level: Level) -> int:
         """How much may pass through a memory at once on its way to the cores: what no buffer of the group takes."""
         return self.twins(level).left_bytes

@@ -285,15 +285,15 @@ class _Pieces:
     def __init__(self, values: Values) -> None:
         self._values = values
         self._constants: list[tuple[Constant, int]] = []
-        self._known: dict[int, tuple[int, int]] = {}
+        self._known: dict[bytes, tuple[int, int]] = {}
         self._size = 0
 
     def add(self, constant: Constant) -> tuple[int, int]:
-        """Where a constant's elements will lie."""
-        found = self._known.get(id(constant))
+        """Where a constant's elements will lie; those of one digest lie once."""
+        found = self._known.get(constant.digest)
         if found is None:
             size = int(np.prod(constant.shape, dtype=np.int64)) * _itemsize(constant)
-            found = self._known[id(constant)] = (self._size, size)
+            found = self._known[constant.digest] = (self._size, size)
             self._constants.append((constant, size))
             self._size += size + -size % _ALIGNMENT
         return found

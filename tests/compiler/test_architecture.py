@@ -139,6 +139,13 @@ def test_no_module_keeps_mutable_state(name: str) -> None:
             assert not hasattr(value, "cache_info"), f"{scope}.{label} caches"
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_known_by_the_number_of_its_object(path: Path) -> None:
+    """Numbers of objects are used again, and differ from run to run: keys say what they are about."""
+    names = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)]
+    assert not [name.lineno for name in names if name.id == "id" and isinstance(name.ctx, ast.Load)]
+
+
 RULE = re.compile(r"\b(?:FUSE|TILE|PART|IMPORT|PROF|ADDR|SHAPE|PROG|SIM)-[A-Z]?\d+\b|\bFUSE-[ABNR]\b")
 
 

@@ -227,17 +227,10 @@ def _works(program: Program, profile: Profile, calling: Ints) -> tuple[tuple[Cal
     calls = program.calls[program.commands["call"][calling]]
     firsts, inverse = _distinct(np.stack([calls["table"], calls["entry"]], axis=1).astype(np.int64))
     book = CallWorks(program, profile)
-    found: dict[int, int] = {}
-    works: list[CallWork] = []
-    numbers = np.zeros(len(firsts), dtype=np.int64)
-    for place, row in enumerate(firsts.tolist()):
-        work = book.of(int(calls["table"][row]), int(calls["entry"][row]))
-        if id(work) not in found:
-            found[id(work)] = len(works)
-            works.append(work)
-        numbers[place] = found[id(work)]
+    rows = zip(calls["table"][firsts].tolist(), calls["entry"][firsts].tolist(), strict=True)
+    numbers = _ints(book.number_of(table, entry) for table, entry in rows)
     work_of[calling] = numbers[inverse]
-    return tuple(works), work_of
+    return tuple(book.works), work_of
 
 
 def _gathered_bytes(program: Program, gathering: Ints) -> Ints:

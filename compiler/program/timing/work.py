@@ -44,26 +44,30 @@ _Row = tuple[tuple[int, ...], int, bool, bool]
 
 
 class CallWorks:
-    """The work of the calls of one program under one profile; calls of equal boxes are worked out once."""
+    """The work of the calls of one program under one profile; calls of equal boxes are worked out once.
+
+    `works`: the different ones, by number.
+    """
 
     def __init__(self, program: Program, profile: Profile) -> None:
         self._program = program
         self._profile = profile
         self._tables: dict[int, _TableWork] = {}
         self._rows: dict[int, list[_Row]] = {}
-        self._known: dict[tuple[object, ...], CallWork] = {}
+        self._numbers: dict[tuple[int, _Row], int] = {}
+        self.works: list[CallWork] = []
 
-    def of(self, table: int, entry: int) -> CallWork:
-        """The work of one entry of a parameter table."""
+    def number_of(self, table: int, entry: int) -> int:
+        """The number of the work of one entry of a parameter table."""
         rows = self._rows.get(table)
         if rows is None:
             rows = self._rows[table] = _rows_of(self._program.tables[table])
         lengths, depth, is_first, is_last = row = rows[entry]
         key = table, row
-        found = self._known.get(key)
+        found = self._numbers.get(key)
         if found is None:
-            found = self._table(table).of(lengths, depth, is_first=is_first, is_last=is_last)
-            self._known[key] = found
+            found = self._numbers[key] = len(self.works)
+            self.works.append(self._table(table).of(lengths, depth, is_first=is_first, is_last=is_last))
         return found
 
     def _table(self, number: int) -> _TableWork:

@@ -18,7 +18,7 @@ from compiler.frontend.constant_values import (
     type_label,
 )
 from compiler.frontend.source import ModelSource
-from compiler.ir.constant import Constant, Derived, Opaque, Splat, Stored
+from compiler.ir.constant import Constant, Derived, Literal, Opaque, Splat, Stored
 from compiler.units import DTYPE_NAMES, element_bytes, numpy_dtype
 
 EMPTY = ModelSource.from_bytes(b"")
@@ -86,6 +86,35 @@ def test_derived_values_come_from_other_constants() -> None:
     turned = derive("Transpose", (base,), (3, 2), {"perm": (1, 0)})
     assert materialise(turned, EMPTY).tolist() == [[0, 3], [1, 4], [2, 5]]
     assert materialise(derive("Reshape", (turned,), (6,)), EMPTY).tolist() == [0, 3, 1, 4, 2, 5]
+
+
+def test_inputs_that_descriptions_share_are_computed_once() -> None:
+    """Otherwise sixty sums of a constant with itself would be two to the power of sixty sums."""
+    constant = literal(np.array([1.0, 3.0], dtype=np.float32), "float32")
+    for _ in range(60):
+        constant = derive("Add", (constant, constant), (2,))
+    assert materialise(constant, EMPTY).tolist() == [2.0**60, 3 * 2.0**60]
+
+
+def test_digests_are_those_of_equal_values() -> None:
+    def padded(value: float) -> Constant:
+        base = literal(np.zeros(2, dtype=np.float32), "float32")
+        return derive("Pad", (base,), (4,), {"value": value})
+
+    assert padded(0.0).digest == padded(0.0).digest
+    # equal as numbers, but not the same bits
+    assert padded(0.0) == padded(-0.0)
+    assert padded(0.0).digest != padded(-0.0).digest
+    found = {
+        Constant(shape=(1,), dtype="int32", data=data).digest
+        for data in (
+            Splat(value=b"abcd"),
+            Literal(data=b"abcd"),
+            Stored(offset=0, size_bytes=4),
+            Opaque(tensor=b"abcd"),
+        )
+    }
+    assert len(found) == 4
 
 
 def test_derived_values_have_the_type_that_is_asked_for() -> None:
