@@ -209,10 +209,11 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     on_cores = sum(stage.cycles for stage in stages)
     compute = sum(step.compute_cycles for step in traffic.steps)
     taken = sum(step.taken_cycles for step in traffic.steps)
-    handed = _handed_on_cycles(traffic, profile)
+    handing = 1 / handed_bytes_per_cycle(profile, traffic.units)
+    handed = ceil(_handed_on_bytes(traffic) * handing)
     passing = ceil(handed + taken + traffic.put_cycles)
     # with one buffer cores wait for what comes, and until units have handed it on
-    busy, units_decide = on_cores + ceil(moved / rate + traffic.passed_on_bytes / handed_bytes_per_cycle(profile, traffic.units)), False
+    busy, units_decide = on_cores + ceil(moved / rate + traffic.passed_on_bytes * handing), False
     if traffic.overlapped:
         turning = _turns_cycles(traffic, rate, on_cores, profile) + traffic.unhidden_cycles
         # of several turns, or parts of one, the last one works when all the others' bytes have moved
@@ -339,15 +340,18 @@ def _stage_costs(traffic: Traffic, whole: dict[str, int], profile: Profile) -> t
 
 
 def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, int]:
-    """Cycles of each on-chip resource that an op keeps, spread evenly over the units in use."""
+    """Cycles of each on-chip resource that an op keeps, spread evenly over the units in use.
+
+    What units hand each other counts here where cores wait for it in every turn; with two buffers the turns know when.
+    """
     engines, sram = profile.engines, profile.units.memory
+    handed = 0 if traffic.overlapped else step.exchanged_bytes - step.awaited_bytes
     calls = step.call_cycles if step.call_cycles > step.compute_cycles else 0
     parts = {"nram": max(step.nram_read_cycles, step.nram_write_cycles, calls), "wram": step.wram_cycles}
     if profile.units.are_cores:
         link = engines.link
-        if link is not None and not traffic.overlapped and step.exchanged_bytes > step.awaited_bytes:
-            moved = (step.exchanged_bytes - step.awaited_bytes) / handed_bytes_per_cycle(profile, traffic.units)
-            parts["link"] = ceil(moved + link.hop_cycles)
+        if link is not None and handed > 0:
+            parts["link"] = ceil(handed / handed_bytes_per_cycle(profile, traffic.units) + link.hop_cycles)
         return parts
     data = step.sram + step.between_units
     if sram.bytes_per_cycle is not None:
@@ -366,9 +370,8 @@ def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, i
         parts["move"] = ceil(max(0, moved) / (engines.mvdma.bytes_per_cycle * traffic.cores))
     if engines.bus is not None:
         parts["bus"] = ceil(step.broadcast_bytes / (engines.bus.bytes_per_cycle * traffic.units))
-    if engines.cdma is not None and not traffic.overlapped and step.exchanged_bytes > step.awaited_bytes:
-        moved = (step.exchanged_bytes - step.awaited_bytes) / handed_bytes_per_cycle(profile, traffic.units)
-        parts["exchange"] = ceil(moved)
+    if engines.cdma is not None and handed > 0:
+        parts["exchange"] = ceil(handed / handed_bytes_per_cycle(profile, traffic.units))
     return parts
 
 
@@ -395,10 +398,9 @@ def _together(steps: tuple[StepTraffic, ...]) -> StepTraffic:
     )
 
 
-def _handed_on_cycles(traffic: Traffic, profile: Profile) -> int:
-    """Cycles of handing on all that several units need and one has read, weights too."""
-    weights = sum(step.exchanged_bytes - step.awaited_bytes for step in traffic.steps)
-    return ceil((traffic.passed_on_bytes + weights) / handed_bytes_per_cycle(profile, traffic.units))
+def _handed_on_bytes(traffic: Traffic) -> int:
+    """All that several units need and one has read, weights too, and that the others get from there."""
+    return traffic.passed_on_bytes + sum(step.exchanged_bytes - step.awaited_bytes for step in traffic.steps)
 
 
 def _sum(levels: Iterable[LevelBytes]) -> LevelBytes:

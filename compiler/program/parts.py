@@ -8,7 +8,7 @@ from functools import cached_property
 
 from compiler.ops.op_facts import OpFacts
 from compiler.program.emitter import Box, Held, Machine, is_empty, overlap
-from compiler.program.inputs import bring
+from compiler.program.inputs import bring, receivers_in_turn
 from compiler.program.iteration import At
 from compiler.program.known import Known
 from compiler.program.located import Located
@@ -74,9 +74,7 @@ class ChannelParts:
                 part = overlap(mine, run.wanted) if first < high and end > low else None
                 if part is not None:
                     found += [(others, part) for others in run.without(unit, machine)]
-            # not all go the same way, or to the same receiver, at one time
-            turn = len(found) * unit // self._located.units
-            in_turn = [*found[turn:], *found[:turn]]
+            in_turn = receivers_in_turn(self._located, unit, found)
             send_to_runs(self._located.emitter, held, in_turn, self._located.queue(engine, unit), element)
 
 
