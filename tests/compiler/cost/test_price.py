@@ -181,28 +181,28 @@ def test_without_double_buffering_transfers_and_computation_alternate() -> None:
 @pytest.mark.parametrize(
     ("ops", "cycles"),
     [
-        # each op's part passes on when it has come, while DRAM brings the next one: 1,000, then 2 of 600
-        ([{"lasting_bytes": 102_400, "handed_bytes": 57_600}] * 2, 2_000 + 600 + 1_000),
-        # units take longer than DRAM: 500, then 2 of 2,000
-        ([{"lasting_bytes": 51_200, "handed_bytes": 192_000}] * 2, 500 + 2 * 2_000 + 1_000),
+        # an op's part is handed on while DRAM brings the next one's
+        ([{"lasting_bytes": 102_400, "handed_bytes": 115_200}] * 2, 2 * 1_000 + 600 + 1_000),
+        # units take longer than DRAM
+        ([{"lasting_bytes": 51_200, "handed_bytes": 384_000}] * 2, 500 + 2 * 2_000 + 1_000),
         # stationary weights do not come from DRAM
-        ([{"handed_bytes": 192_000}] * 2, 2 * 2_000 + 1_000),
+        ([{"handed_bytes": 384_000}] * 2, 2 * 2_000 + 1_000),
     ],
 )
 def test_what_units_hand_each_other_is_waited_for_once_and_after_it_has_come(
     ops: list[dict[str, Any]], cycles: int
 ) -> None:
-    """Two ops of 1,000 cycles in one turn; units hand on 96 bytes a cycle. The second op begins when its part is there."""
+    """Two ops of 1,000 cycles in one turn; units hand on 192 bytes a cycle. The second op begins when its part is there."""
     its = [{**op, "exchanged_bytes": op["handed_bytes"]} for op in ops]
     cost = price(traffic(steps=steps(*its), exposed_transfers=0), CLUSTER)
-    assert handed_bytes_per_cycle(CLUSTER, 4) == 96 / 1.5
+    assert handed_bytes_per_cycle(CLUSTER, 4) == 192
     assert cost.cycles == cycles
     assert cost.stages[0].bound_by == "compute"
 
 
 def test_without_double_buffering_cores_wait_until_inputs_are_handed_on() -> None:
-    """102.4 bytes a cycle from DRAM, then 64 between units."""
-    cost = price(traffic(input_bytes=102_400, passed_on_bytes=64_000, compute_cycles=5_000, overlapped=False), CLUSTER)
+    """102.4 bytes a cycle from DRAM, then 192 between units."""
+    cost = price(traffic(input_bytes=102_400, passed_on_bytes=192_000, compute_cycles=5_000, overlapped=False), CLUSTER)
     assert cost.cycles == 5_000 + 1_000 + 1_000 + 400
 
 
