@@ -22,6 +22,7 @@ from compiler.partition.attention import FuseAttention
 from compiler.profile import Profile, builtin_profile
 from compiler.profile.load import profile_from_values
 from compiler.simulator.run import run_executable
+from tests.compiler.planning import BY_RULES
 from tests.compiler.program.lowered import chip
 from tests.models import Model
 from tests.profiles import profile_values
@@ -263,7 +264,7 @@ def test_values_in_bfloat16_are_those_of_exact_attention_within_its_precision(na
     model.output(model.node("MatMul", [x, value]), TensorProto.BFLOAT16)
     profile = profile_from_values(values)
     assert (FUSED_ATTENTION in [op.kind for op in fused(model, profile).ops]) == (name == "edge4")
-    executable = compile_model(model.data(), profile).executable
+    executable = compile_model(model.data(), profile, BY_RULES).executable
     assert executable is not None
     random = np.random.default_rng(0)
     given = {at: (random.standard_normal(shape) / 2).astype(bfloat16) for shape, at in zip(shapes, "qkv", strict=True)}

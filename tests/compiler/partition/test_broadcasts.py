@@ -14,6 +14,7 @@ from compiler.ir.verify import verify_graph
 from compiler.options import Options
 from compiler.partition.broadcasts import FoldChannels
 from compiler.profile import builtin_profile
+from tests.compiler.planning import BY_RULES
 from tests.compiler.shapes.dynamic import misses
 from tests.models import Model
 
@@ -45,7 +46,7 @@ def masked(kind: str, batch: int | str = 2) -> Model:
 
 def holds(model: Model, chip: str) -> None:
     """It compiles, and its values are those of ONNX Runtime."""
-    report = compile_model(model.data(), builtin_profile(chip)).report
+    report = compile_model(model.data(), builtin_profile(chip), BY_RULES).report
     assert report.values_checked
     assert all(output.holds for output in report.values.outputs)
 
@@ -148,7 +149,7 @@ def test_constants_of_each_image_are_left_to_be_refused() -> None:
     graph = model.graph()
     assert folded(graph) is graph
     with pytest.raises(LimitError) as caught:
-        compile_model(model.data(), builtin_profile("edge4"))
+        compile_model(model.data(), builtin_profile("edge4"), BY_RULES)
     assert caught.value.node == "masked"
 
 

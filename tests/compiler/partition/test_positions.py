@@ -16,6 +16,7 @@ from compiler.options import Options
 from compiler.partition.positions import SplitPositions
 from compiler.profile import builtin_profile
 from compiler.simulator.run import run_executable
+from tests.compiler.planning import BY_RULES
 from tests.compiler.shapes.dynamic import misses
 from tests.models import Model
 
@@ -56,7 +57,7 @@ def running(
 
 def compiled(model: Model) -> Compilation:
     """A compilation, whose program was run and compared with ONNX Runtime."""
-    found = compile_model(model.data(), builtin_profile("edge4"))
+    found = compile_model(model.data(), builtin_profile("edge4"), BY_RULES)
     assert found.report.values_checked
     assert all(output.holds for output in found.report.values.outputs)
     assert not [node for segment in found.plan.segments for node in segment.host]
