@@ -143,7 +143,7 @@ def test_what_statistics_are_taken_of_is_computed_again_and_not_written(kind: st
     model = Model()
     parameters = [model.weight(1), model.weight(1)] if kind == "InstanceNormalization" else []
     model.output(model.node(kind, [model.input([1, 1, 200_000]), *parameters]))
-    totals = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).plan.totals
+    totals = compile_model(model.data(), builtin_profile("edge4")).plan.totals
     assert totals.dram_bytes <= 2.02 * totals.dram_bytes_floor
 
 
@@ -169,6 +169,6 @@ def test_what_lies_between_is_cut_into_segments_where_the_dram_does_not_hold_it_
     model = Model()
     # of a prime length, for exponentials of rows are not written at all
     model.output(model.node("Softmax", [model.input([1, 200_003])], axis=-1))
-    compilation = compile_model(model.data(), changed_profile("edge4", dram__capacity_bytes=1_700_000), BY_RULES)
+    compilation = compile_model(model.data(), changed_profile("edge4", dram__capacity_bytes=1_700_000))
     assert len(compilation.plan.segments) == 2
     assert all(output.holds for output in compilation.report.values.outputs)
