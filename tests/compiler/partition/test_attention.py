@@ -156,7 +156,7 @@ CASES: dict[str, Callable[[], Model]] = {
 APART = [("one head, no batch", "clusters"), ("other widths", "clusters")]
 
 
-@pytest.mark.matrix(first=16, rest=32)
+@pytest.mark.matrix(first=8, rest=20)
 @pytest.mark.parametrize("name", CHIPS)
 @pytest.mark.parametrize("case", CASES)
 def test_keys_come_part_by_part_and_values_hold(case: str, name: str) -> None:
