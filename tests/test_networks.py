@@ -19,6 +19,7 @@ import pytest
 from compiler.compile import Compilation, compile_model, plan_model
 from compiler.profile import builtin_profile
 from compiler.units import ceil_div
+from tests.compiler.planning import BY_RULES
 from tests.models import run_reference
 from tests.networks import NETWORKS, fsrcnn, main
 
@@ -137,7 +138,7 @@ def inferred(name: str) -> Inferred:
 @cache
 def planned(name: str) -> Compilation:
     """A network's plan, once per test process."""
-    return plan_model(NETWORKS[name]().SerializeToString(), builtin_profile("cluster4x4"))
+    return plan_model(NETWORKS[name]().SerializeToString(), builtin_profile("cluster4x4"), BY_RULES)
 
 
 def attribute(node: onnx.NodeProto, name: str) -> Any:
@@ -234,7 +235,7 @@ def test_the_compiler_plans_a_network_whole_on_the_accelerator(name: str) -> Non
 @pytest.mark.parametrize("name", ["mobilenet_v1", pytest.param("resnet18", marks=pytest.mark.full)])
 def test_a_network_runs_with_the_values_of_onnx_runtime(name: str) -> None:
     """Equal weights and no bias: deep maps cancel to a thousandth, and faults of single rows stay to the end."""
-    report = compile_model(NETWORKS[name]().SerializeToString(), builtin_profile("cluster4x4")).report
+    report = compile_model(NETWORKS[name]().SerializeToString(), builtin_profile("cluster4x4"), BY_RULES).report
     assert report.values.checked
     assert [(output.holds, output.verdict) for output in report.values.outputs] == [(True, "plain")]
 

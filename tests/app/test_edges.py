@@ -250,7 +250,7 @@ LISTED = "import atexit, sys; atexit.register(lambda: sys.stderr.write(repr([m f
 RUN = "sys.argv[0] = 'tessera'; from app.cli.console_script import run; run()"
 
 
-@pytest.mark.matrix(first=9, rest=18)
+@pytest.mark.matrix(first=5, rest=11)
 @pytest.mark.parametrize(
     ("words", "exit_code", "modules"),
     [

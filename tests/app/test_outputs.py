@@ -343,7 +343,7 @@ def test_ctrl_c_during_an_import_is_exit_code_130_and_no_traceback(module: str) 
     interrupted(module, 0, "plan", "net.onnx")
 
 
-@pytest.mark.matrix(first=2, rest=2)
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 0.9])
 def test_ctrl_c_once_python_has_started_is_exit_code_130_and_no_traceback(seconds: float) -> None:
     interrupted("", seconds, "compile", str(light_model("squeezenet")))  # takes far longer

@@ -33,16 +33,16 @@ _BRIEF = ["group", "nodes", "names", "tile", "tiles", "DRAM", "latency", "energy
 
 
 @pytest.fixture(scope="module")
-def plan_of() -> Callable[[str], Plan]:
+def plan_of() -> Callable[..., Plan]:
     """The plan of an exported network, made once for all tests of this file."""
-    known: dict[str, Plan] = {}
+    known: dict[tuple[str, str], Plan] = {}
     models = {model.file.removesuffix(".onnx"): model for model in exported_models()}
 
-    def planned(name: str) -> Plan:
-        if name not in known:
-            options = parse_options({"dims": models[name].dims})
-            known[name] = plan_model(models[name].read(), builtin_profile(_LONG_NAMES[name]), options).plan
-        return known[name]
+    def planned(name: str, fusion: str = "search") -> Plan:
+        if (name, fusion) not in known:
+            options = parse_options({"dims": models[name].dims, "fusion": fusion})
+            known[name, fusion] = plan_model(models[name].read(), builtin_profile(_LONG_NAMES[name]), options).plan
+        return known[name, fusion]
 
     return planned
 
@@ -101,8 +101,8 @@ def test_a_pipe_gets_all_columns_and_whole_names(name: str, plan_of: Callable[[s
                 assert group.nodes[-1] in row
 
 
-def test_csv_has_the_raw_numbers_of_every_group(plan_of: Callable[[str], Plan]) -> None:
-    plan = plan_of("swin_torchscript")
+def test_csv_has_the_raw_numbers_of_every_group(plan_of: Callable[..., Plan]) -> None:
+    plan = plan_of("swin_torchscript", "none")
     rows = {row["group"]: row for row in csv.DictReader(io.StringIO(groups_csv(plan)))}
     for segment in plan.segments:
         for group in segment.groups:
@@ -113,8 +113,8 @@ def test_csv_has_the_raw_numbers_of_every_group(plan_of: Callable[[str], Plan]) 
     assert set(rows) == {segment.id for segment in plan.segments if segment.kind == "host"}
 
 
-def test_the_final_plan_adds_what_was_simulated_and_says_what_changed(plan_of: Callable[[str], Plan]) -> None:
-    plan = plan_of("mobilenet_v3_torchscript")
+def test_the_final_plan_adds_what_was_simulated_and_says_what_changed(plan_of: Callable[..., Plan]) -> None:
+    plan = plan_of("mobilenet_v3_torchscript", "none")
     totals = msgspec.structs.replace(plan.totals, simulated_latency_s=1.5, simulated_energy_j=0.5)
     final = msgspec.structs.replace(plan, provisional=False, totals=totals)
     fewer = msgspec.structs.replace(plan.segments[-1], groups=plan.segments[-1].groups[:-1])

@@ -18,6 +18,7 @@ from compiler.errors import InternalError, LimitError
 from compiler.profile import builtin_profile
 from compiler.program.executable import read, write
 from compiler.program.timing.trace import trace_of
+from tests.compiler.planning import BY_RULES
 from tests.models import Model
 
 
@@ -25,7 +26,7 @@ def executable() -> bytes:
     """A convolution for edge4."""
     model = Model()
     model.output(model.conv(model.input([1, 3, 16, 16], "x"), 3, 8))
-    found = compile_model(model.data(), builtin_profile("edge4")).executable
+    found = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).executable
     assert found is not None
     return b"".join(write(found))
 

@@ -396,15 +396,15 @@ def test_option_strict_makes_an_op_of_the_host_an_error() -> None:
 
 def test_option_strict_changes_nothing_where_the_chip_runs_everything() -> None:
     """IMPORT-6."""
-    found = compile_model(network().data(), builtin_profile("edge4"), Options(strict=True)).plan
-    assert found.segments == compile_model(network().data(), builtin_profile("edge4")).plan.segments
+    found = compile_model(network().data(), builtin_profile("edge4"), Options(strict=True, fusion="rules")).plan
+    assert found.segments == compile_model(network().data(), builtin_profile("edge4"), BY_RULES).plan.segments
 
 
 def test_merging_is_reported_with_what_it_made_of_the_segments() -> None:
     """PART-4."""
+    options = {merge: parse_options({"merge": merge, "fusion": "rules"}) for merge in ("none", "optimal")}
     plans = {
-        merge: compile_model(network().data(), builtin_profile("edge4"), parse_options({"merge": merge})).plan
-        for merge in ("none", "optimal")
+        merge: compile_model(network().data(), builtin_profile("edge4"), one).plan for merge, one in options.items()
     }
     assert [len(plan.segments) for plan in plans.values()] == [2, 1]
     for merge, plan in plans.items():

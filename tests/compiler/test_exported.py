@@ -21,7 +21,7 @@ def compiled(model: ExportedModel, **options: object) -> Plan:
     ).plan
 
 
-@pytest.mark.matrix(first=3, rest=9)
+@pytest.mark.matrix(first=1, rest=8)
 @pytest.mark.parametrize("model", MODELS, ids=[model.file for model in MODELS])
 def test_an_exported_network_compiles_and_its_products_are_native(model: ExportedModel) -> None:
     """More than 99 % of the multiply-accumulates run on the chip, but for the recurrent networks."""

@@ -49,7 +49,7 @@ def attention() -> bytes:
 
 def compiled(data: bytes, profile: str, **options: Any) -> Compilation:
     """A compilation whose values hold."""
-    found = compile_model(data, builtin_profile(profile), parse_options(options))
+    found = compile_model(data, builtin_profile(profile), parse_options({"fusion": "rules", **options}))
     values = found.report.values
     assert values is not None
     assert values.checked

@@ -22,13 +22,14 @@ from tests.models import LIGHT_NAMES, light_path, light_source
 
 PROFILES = ("cluster4x4", "edge4")
 Objective = Literal["latency", "dram_bytes", "energy", "edp"]
+Fusion = Literal["search", "rules"]
 OTHERS: tuple[Objective, ...] = ("dram_bytes", "energy", "edp")
 
 
 @cache
-def compiled(name: str, profile: str, objective: Objective = "latency") -> Compilation:
+def compiled(name: str, profile: str, objective: Objective = "latency", fusion: Fusion = "search") -> Compilation:
     """A network's compilation, once per test process."""
-    return plan_model(light_source(name), builtin_profile(profile), Options(objective=objective))
+    return plan_model(light_source(name), builtin_profile(profile), Options(objective=objective, fusion=fusion))
 
 
 @cache
@@ -135,7 +136,7 @@ def test_resnet50_folds_every_batch_normalisation() -> None:
 
 def test_alexnet_has_the_shares_of_the_literature() -> None:
     """N-4: 96.2 % of AlexNet's weights are in its classifier."""
-    plan = compiled("bvlc_alexnet", "cluster4x4").plan
+    plan = compiled("bvlc_alexnet", "cluster4x4", fusion="rules").plan
     weights = {op.node: op.weight_bytes for segment in plan.segments for group in segment.groups for op in group.ops}
     kinds = {op.node: op.kind for segment in plan.segments for group in segment.groups for op in group.ops}
     classifier = sum(size for node, size in weights.items() if kinds[node] == "Gemm")

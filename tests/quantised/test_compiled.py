@@ -56,14 +56,14 @@ def differences(graph: QuantisedGraph, found: Mapping[str, Any]) -> dict[str, fl
     return result
 
 
-@pytest.mark.matrix(first=25, rest=95)
+@pytest.mark.matrix(first=10, rest=60)
 @pytest.mark.parametrize(("seed", "chip"), _cases(_GRAPHS))
 def test_a_random_graph_has_the_values_of_the_reference(seed: int, chip: str) -> None:
     """Bit-equal integers, with nothing degraded (which fails a test), and the compiler's own check passes."""
     _check(quantised_graph(seed), chip)
 
 
-@pytest.mark.matrix(first=12, rest=48)
+@pytest.mark.matrix(first=5, rest=30)
 @pytest.mark.parametrize(("seed", "chip"), _cases(_OF_FOUR_BITS))
 def test_a_random_graph_with_weights_of_4_bits_has_the_values_of_the_reference(seed: int, chip: str) -> None:
     _check(quantised_graph(seed, four_bits=True), chip)

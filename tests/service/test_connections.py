@@ -134,6 +134,7 @@ def test_what_is_no_http_is_refused(url: str) -> None:
     refused(Caller(url, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n").rest(), 400, "malformed_request")
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_not_taken_ends(start: Start) -> None:
     """What is sent in answer does not fit the buffers of the connection, and nobody reads it."""
     service, api = start(until="/livez", stall_s=0.6, idle_timeout_s=60.0)
@@ -151,6 +152,7 @@ def _open(service: EmbeddedService, port: int) -> bool:
     return any(getattr(connection.raddr, "port", 0) == port for connection in found)
 
 
+@pytest.mark.slow
 def test_idle_connections_do_not_lock_others_out(start: Start) -> None:
     """With 256 descriptors, 300 sockets that sent nothing made the API unreachable."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -339,6 +339,7 @@ def test_the_command_line_says_that_a_key_is_needed_and_uses_that_of_the_environ
     assert CliRunner().invoke(cli, words).exit_code == 0
 
 
+@pytest.mark.slow
 def test_the_client_sends_again_when_it_is_told_to(service: EmbeddedService, connected: Callable[..., Api]) -> None:
     text = new_key(service, "eager", requests_per_minute=60)
     raw = connected(service, text)

@@ -177,6 +177,7 @@ def submitted(api: Api, model: str) -> str | None:
     return str(answer.json()["id"]) if answer.status_code == 202 else None
 
 
+@pytest.mark.slow
 def test_a_pool_child_dies_with_the_main_process_of_celery_whatever_it_does(start: Start) -> None:
     service, api = start()
     client = records(service)

@@ -20,6 +20,7 @@ from compiler.option_words import parse_assignments
 from compiler.options import Options
 from compiler.profile import builtin_profile
 from compiler.simulator.run import run_executable
+from tests.compiler.planning import BY_RULES
 from tests.models import Model, error_of, import_graph
 
 
@@ -326,7 +327,7 @@ def test_normalisations_that_onnx_runtime_adds_to_every_opset_are_the_standards(
     model = Model(opset=opset)
     model.output(model.node(kind, [model.input([2, 6, 16]), model.weight(16)], axis=-1, epsilon=1e-3))
     assert [op.kind for op in model.graph().ops] == [native]
-    report = compile_model(model.data(), builtin_profile("edge4")).report
+    report = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report
     assert str(report.values.judge).startswith("ONNX Runtime")
     assert all(output.holds for output in report.values.outputs)
 
@@ -591,7 +592,7 @@ def test_an_input_without_shape_keeps_its_readers_on_the_host() -> None:
     graph = model.graph()
     assert {op.node: op.kind for op in graph.ops} == {"relu": "Host", "Tanh_1": "Tanh"}
     assert graph.host["relu"].reason == "the model states no shape of its input 'x'"
-    executable = compile_model(model.data(), builtin_profile("edge4")).executable
+    executable = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).executable
     assert executable is not None
     feeds = {"x": np.array([[[-1, 2]]], np.float32), "z": np.zeros(4, np.float32)}
     assert run_executable(executable, feeds)[model.outputs[0].name].tolist() == [[[0, 2]]]
@@ -717,7 +718,7 @@ def test_a_tensor_without_elements_never_ends_in_an_internal_error(build: Callab
     """IMPORT-4: legal in ONNX; refused or compiled, not crashed."""
     model = Model()
     model.output(build(model))
-    error = error_of(lambda: compile_model(model.data(), builtin_profile("edge4")))
+    error = error_of(lambda: compile_model(model.data(), builtin_profile("edge4"), BY_RULES))
     assert error is None or error.code != "internal_error", error
 
 

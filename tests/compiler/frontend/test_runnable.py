@@ -13,6 +13,7 @@ from compiler.compile import compile_model
 from compiler.frontend.runnable import without_faults
 from compiler.frontend.runtimes import run_model
 from compiler.profile import builtin_profile
+from tests.compiler.planning import BY_RULES
 
 TYPES = (np.int8, np.int16, np.int32, np.int64, np.float32)
 
@@ -85,7 +86,7 @@ def test_a_model_that_divides_the_smallest_integer_is_compiled_and_checked() -> 
     model.graph.node[0].input[0] = "least"
     model.graph.initializer.append(helper.make_tensor("least", TensorProto.INT64, [4], [-(2**63), 5, 6, 7]))
     del model.graph.input[:]
-    compilation = compile_model(model.SerializeToString(), builtin_profile("cluster4x4"))
+    compilation = compile_model(model.SerializeToString(), builtin_profile("cluster4x4"), BY_RULES)
     assert compilation.report.values.checked
 
 

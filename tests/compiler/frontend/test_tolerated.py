@@ -17,6 +17,7 @@ from compiler.errors import LimitError, ModelError
 from compiler.profile import builtin_profile
 from compiler.simulator.run import run_executable
 from tests.compiler.frontend.test_validate import refused
+from tests.compiler.planning import BY_RULES
 from tests.models import Model
 
 X: Final = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -121,7 +122,7 @@ def test_a_file_means_what_onnx_runtime_reads(proto: onnx.ModelProto) -> None:
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     x = np.resize(X, [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim])
     (expected,) = session.run(None, {"x": x})
-    compilation = compile_model(data, builtin_profile("edge4"))
+    compilation = compile_model(data, builtin_profile("edge4"), BY_RULES)
     assert compilation.report.values.checked
     assert compilation.executable is not None
     (found,) = run_executable(compilation.executable, {"x": x}).values()
@@ -143,7 +144,7 @@ def test_a_file_means_what_onnx_runtime_reads(proto: onnx.ModelProto) -> None:
 def test_a_sparse_tensor_that_does_not_fit_is_refused(matrix: SparseTensorProto, code: str, place: str) -> None:
     """IMPORT-4: places outside, too few of them, and more than the compiler makes whole."""
     with pytest.raises((ModelError, LimitError)) as caught:
-        compile_model(stored(matrix, place).SerializeToString(), builtin_profile("edge4"))
+        compile_model(stored(matrix, place).SerializeToString(), builtin_profile("edge4"), BY_RULES)
     assert caught.value.code == code
 
 
@@ -177,5 +178,5 @@ def test_onnx_runtime_opens_no_file_to_judge_or_run_a_node(
         condition = model.input([], dtype=TensorProto.BOOL)
         model.output(model.node("If", [condition], then_branch=body, else_branch=body))
     with pytest.raises(ModelError) as caught:
-        compile_model(model.data(), builtin_profile("edge4"))
+        compile_model(model.data(), builtin_profile("edge4"), BY_RULES)
     assert caught.value.code == "external_data"

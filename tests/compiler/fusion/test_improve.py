@@ -124,7 +124,7 @@ def test_a_bound_is_that_of_its_segment_alone() -> None:
             assert sum(s.search.value for s in plan.segments if s.search is not None) >= plan.totals.dram_bytes
 
 
-@pytest.mark.matrix(first=2, rest=3)
+@pytest.mark.matrix(first=1, rest=3)
 @pytest.mark.parametrize("rules", [{}, WITHOUT_FUSE_4], ids=["as set", "several outputs"])
 @pytest.mark.parametrize("start", [3000, 3001, 3002, 3003])
 def test_search_is_never_worse_than_rules_and_none(start: int, rules: dict[str, RuleSetting]) -> None:
@@ -215,7 +215,7 @@ def plan_of(profile: Any, **options: Any) -> Plan:
     return plan_model(branches().data(), profile, parse_options(options)).plan
 
 
-@pytest.mark.matrix(first=2, rest=7)
+@pytest.mark.matrix(first=1, rest=5)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize(
     "schedule",
@@ -340,7 +340,7 @@ def test_the_tile_that_is_given_is_tried_double_buffered() -> None:
     assert better
 
 
-@pytest.mark.matrix(first=2, rest=2)
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize(
     "wishes",
     [

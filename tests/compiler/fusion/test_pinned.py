@@ -398,7 +398,7 @@ def test_a_plan_with_nodes_that_became_several_ops_pins_itself() -> None:
 
 @pytest.mark.parametrize("mode", ["recompute", "cached", "exchange"])
 def test_option_halo_is_the_mode_of_every_map_that_is_cut_and_shared(mode: str) -> None:
-    plan = fsrcnn_plan(None, halo=mode)
+    plan = fsrcnn_plan(None, halo=mode, fusion="rules")
     assert {found for group in groups_of(plan) for found in group.halo.values()} == {mode}
 
 

@@ -67,7 +67,7 @@ def totals(segments: tuple[FusedSegment, ...]) -> Totals:
     return Totals.of(group.choice.cost for segment in segments for group in segment.groups)
 
 
-@tries(first=30, rest=100)
+@tries(first=15, rest=100)
 @given(models(), profiles(), options(switches=True))
 def test_a_plan_of_any_strategy_keeps_what_all_strategies_promise(
     model: Model, profile: Profile, chosen: Options

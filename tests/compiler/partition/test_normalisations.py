@@ -13,6 +13,7 @@ from compiler.ir.verify import verify_graph
 from compiler.options import Options
 from compiler.partition.normalisations import SplitNormalisations
 from compiler.profile import builtin_profile
+from tests.compiler.planning import BY_RULES
 from tests.compiler.shapes.dynamic import misses
 from tests.models import Model
 from tests.profiles import changed_profile
@@ -45,7 +46,7 @@ def test_an_instance_normalisation_of_a_large_image_is_taken_apart_with_the_same
     kinds = ["ReduceMean", "Sub", "Mul", "ReduceMean", "Add", "Sqrt", "Sub", "Div", "Mul", "Add"]
     assert [op.kind for op in found.ops] == kinds
     assert {op.origin for op in found.ops} == {("wide",)}
-    report = compile_model(model.data(), builtin_profile("edge4")).report
+    report = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report
     assert report.values_checked
     assert all(output.holds for output in report.values.outputs)
 
@@ -63,7 +64,7 @@ def test_a_group_norm_of_a_large_image_is_taken_apart_with_the_same_values(opset
     assert [op.kind for op in found.ops] == [*mean, "Sub", "Mul", *mean, "Add", "Sqrt", "Sub", "Div", "Mul", "Add"]
     assert all(found.tensors[op.output].elements == 12 for op in found.ops if op.kind in ("Reshape", "Expand"))
     if opset < 21:  # the harder one: its values have to be spread over channels
-        report = compile_model(model.data(), builtin_profile("edge4")).report
+        report = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report
         assert report.values_checked
         assert all(output.holds for output in report.values.outputs)
 
@@ -92,7 +93,7 @@ def test_a_layer_normalisation_over_all_but_the_batch_is_taken_apart(with_bias: 
     parameters = [model.weight(6, 100, 120), model.weight(100, 120)][: 1 + with_bias]
     model.output(model.node("LayerNormalization", [x, *parameters], axis=1))
     assert len(split(model.graph()).ops) == 9 + with_bias
-    report = compile_model(model.data(), builtin_profile("edge4")).report
+    report = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report
     assert all(output.holds for output in report.values.outputs)
 
 
@@ -103,7 +104,7 @@ def test_what_fits_and_what_cannot_be_taken_apart_are_left() -> None:
         graph = model.graph()
         assert split(graph) is graph
         with pytest.raises(LimitError) as caught:
-            compile_model(model.data(), builtin_profile("edge4"))
+            compile_model(model.data(), builtin_profile("edge4"), BY_RULES)
         assert caught.value.node == "wide"
 
 
@@ -130,7 +131,7 @@ def test_a_softmax_over_more_than_a_core_holds_is_taken_apart_with_the_same_valu
     if dims:
         assert not misses(model, dims, count=2)
     else:
-        report = compile_model(model.data(), builtin_profile("edge4")).report
+        report = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report
         assert report.values_checked
         assert all(output.holds for output in report.values.outputs)
 
@@ -152,7 +153,7 @@ def test_a_prime_number_of_elements_is_normalised_on_the_chip(kind: str) -> None
     model = Model(opset=17)
     parameters = [model.input([100_003])] if kind == "LayerNormalization" else []
     model.output(model.node(kind, [model.input([1, 100_003]), *parameters]))
-    compilation = compile_model(model.data(), builtin_profile("edge4"))
+    compilation = compile_model(model.data(), builtin_profile("edge4"), BY_RULES)
     assert all(output.holds for output in compilation.report.values.outputs)
     assert not [node for segment in compilation.plan.segments for node in segment.host]
 

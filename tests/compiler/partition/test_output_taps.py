@@ -101,7 +101,7 @@ def test_a_graph_without_ops_has_no_segments() -> None:
     assert partition_of(model.graph(), options=UNMERGED).segments == ()
 
 
-@tries(first=50, rest=150)
+@tries(first=25, rest=150)
 @given(models(max_ops=10))
 def test_partition_is_convex_complete_and_executable_in_order(model: Model) -> None:
     """PART-2: every path that leaves a segment leaves it for good."""

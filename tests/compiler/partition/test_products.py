@@ -11,6 +11,7 @@ from compiler.ir.verify import verify_graph
 from compiler.options import Options
 from compiler.partition.products import TurnProducts
 from compiler.profile import builtin_profile
+from tests.compiler.planning import BY_RULES
 from tests.compiler.shapes.dynamic import misses
 from tests.models import Model
 
@@ -67,7 +68,7 @@ def test_parts_of_a_factor_that_come_for_each_slice_of_channels_are_counted(chip
 
     But for the addend (2,800 of 15 to 39 million bytes): the plan has it come in each round, and it stays in the cores.
     """
-    report = compile_model(product(700, 700, [2], 700).data(), builtin_profile(chip)).report
+    report = compile_model(product(700, 700, [2], 700).data(), builtin_profile(chip), BY_RULES).report
     assert [program.dram_ratio for program in report.programs] == [pytest.approx(1.0, rel=2e-4)] * len(report.programs)
 
 

@@ -17,6 +17,7 @@ from compiler.options import Options
 from compiler.partition.reductions import SplitReductions
 from compiler.profile import builtin_profile
 from compiler.simulator.run import run_executable
+from tests.compiler.planning import BY_RULES
 from tests.compiler.shapes.dynamic import misses
 from tests.models import Model
 
@@ -59,7 +60,7 @@ def reduction(kind: str, extents: list[int], axes: tuple[int, ...], keep: int, d
     return model
 
 
-@pytest.mark.matrix(first=8, rest=12)
+@pytest.mark.matrix(first=4, rest=10)
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("kind", sorted(REDUCTIONS))
 def test_a_wide_reduction_is_taken_axis_by_axis_with_the_same_values(kind: str, keep: int) -> None:
@@ -69,7 +70,7 @@ def test_a_wide_reduction_is_taken_axis_by_axis_with_the_same_values(kind: str, 
     first = next(op for op in found.ops if op.kind != "Abs")
     assert found.tensors[first.output].shape == (2, LARGE, 1)
     # compiling runs the program and compares it with ONNX Runtime
-    report = compile_model(model.data(), builtin_profile("edge4")).report
+    report = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report
     assert report.values_checked
     assert all(output.holds for output in report.values.outputs)
 
@@ -89,13 +90,13 @@ def test_axes_in_the_front_and_three_of_them_are_taken_one_after_another() -> No
     model = reduction("ReduceMax", [80, 90, 4, 100], (0, 1, 3), 0)
     found = split(model.graph())
     assert [found.tensors[op.output].shape for op in found.ops] == [(80, 90, 4, 1), (4,)]
-    compile_model(model.data(), builtin_profile("edge4"))
+    compile_model(model.data(), builtin_profile("edge4"), BY_RULES)
     longer = reduction("ReduceMax", [300, 301, 4, 100], (0, 1, 3), 0)
     found = split(longer.graph())
     assert [found.tensors[op.output].shape for op in found.ops] == [(300, 301, 4, 1), (300, 1, 4, 1), (4,)]
 
 
-@pytest.mark.matrix(first=4, rest=6)
+@pytest.mark.matrix(first=2, rest=5)
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("kind", ["ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum"])
 def test_an_axis_that_is_too_long_alone_is_seen_as_rows(kind: str, keep: int) -> None:
@@ -105,25 +106,25 @@ def test_an_axis_that_is_too_long_alone_is_seen_as_rows(kind: str, keep: int) ->
     assert [op.kind for op in found.ops] == kinds
     assert [found.tensors[op.output].shape for op in found.ops[:2]] == [(3, 250, 400, 2), (3, 250, 1, 2)]
     assert found.tensors[found.outputs[0]].shape == ((3, 1, 2) if keep else (3, 2))
-    report = compile_model(model.data(), builtin_profile("edge4")).report
+    report = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report
     assert all(output.holds for output in report.values.outputs)
 
 
-@pytest.mark.matrix(first=6, rest=14)
+@pytest.mark.matrix(first=3, rest=9)
 @pytest.mark.parametrize("kind", sorted(REDUCTIONS))
 @pytest.mark.parametrize(("extent", "keep"), [(100_003, 1), (2 * 100_003, 0)])
 def test_an_axis_of_prime_length_is_cut_in_two_with_the_same_values(kind: str, extent: int, keep: int) -> None:
     model = reduction(kind, [2, 1, extent], (1, 2), keep)
     found = split(model.graph())
     assert "Concat" in [op.kind for op in found.ops]
-    report = compile_model(model.data(), builtin_profile("edge4")).report
+    report = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report
     assert report.values_checked
     assert all(output.holds for output in report.values.outputs)
 
 
 def test_a_mean_of_large_numbers_over_a_prime_axis_stays_within_its_type() -> None:
     model = reduction("ReduceMean", [1, 100_003], (1,), 1, TensorProto.FLOAT16)
-    executable = compile_model(model.data(), builtin_profile("edge4")).executable
+    executable = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).executable
     assert executable is not None
     (found,) = run_executable(executable, {"x": np.full((1, 100_003), 49_152, np.float16)}).values()
     np.testing.assert_allclose(np.asarray(found, np.float64), [[49_152.0]], rtol=2e-3)
@@ -134,7 +135,7 @@ def test_a_pool_over_a_prime_number_of_positions_compiles(kind: str) -> None:
     """Without the cut in two this is refused: a pool is a main op, which the host does not run instead."""
     model = Model()
     model.output(model.node(kind, [model.input([1, 2, 100_003])], name="wide"))
-    report = compile_model(model.data(), builtin_profile("edge4")).report
+    report = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report
     assert report.values_checked
     assert all(output.holds for output in report.values.outputs)
 
@@ -148,11 +149,11 @@ def test_several_axes_of_which_one_is_too_long() -> None:
     model = reduction("ReduceMax", [3, 4, 100_000], (0, 2), 0)
     found = split(model.graph())
     assert [op.kind for op in found.ops] == ["Reshape", "ReduceMax", "ReduceMax", "Reshape", "ReduceMax"]
-    compile_model(model.data(), builtin_profile("edge4"))
+    compile_model(model.data(), builtin_profile("edge4"), BY_RULES)
     pool = Model()
     pool.output(pool.node("GlobalAveragePool", [pool.input([2, 3, 100_000])]))
     assert [op.kind for op in split(pool.graph()).ops] == ["Reshape", "ReduceMean", "GlobalAveragePool", "Reshape"]
-    compile_model(pool.data(), builtin_profile("edge4"))
+    compile_model(pool.data(), builtin_profile("edge4"), BY_RULES)
 
 
 def test_what_fits_is_left_as_it_is() -> None:
@@ -179,7 +180,7 @@ def test_what_axes_one_by_one_do_not_cure_is_left_to_be_refused(kind: str, exten
     graph = model.graph()
     assert split(graph) is graph
     with pytest.raises(LimitError) as caught:
-        compile_model(model.data(), builtin_profile("edge4"))
+        compile_model(model.data(), builtin_profile("edge4"), BY_RULES)
     assert caught.value.node == "wide"
 
 
@@ -187,4 +188,4 @@ def test_what_axes_one_by_one_do_not_cure_is_left_to_be_refused(kind: str, exten
 def test_whole_numbers_are_taken_axis_by_axis_where_rows_are_whole_numbers_too(kind: str) -> None:
     model = reduction(kind, [2, LARGE, LARGE], (1, 2), 1, TensorProto.INT32)
     assert [op.kind for op in split(model.graph()).ops] == REDUCTIONS[kind]
-    assert compile_model(model.data(), builtin_profile("edge4")).report.values_checked
+    assert compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values_checked

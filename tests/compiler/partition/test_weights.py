@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -105,12 +106,18 @@ def batched(columns: int) -> Model:
     return model
 
 
+@cache
+def graphs(case: str) -> tuple[Graph, Graph]:
+    """A case before and after the pass, once per test process."""
+    _, build, channels = CASES[case]
+    before = build(channels).graph()
+    return before, split(before)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_an_op_beyond_a_chip_becomes_near_equal_parts_and_a_concat_of_its_name(case: str) -> None:
     """PART-3."""
-    kind, build, channels = CASES[case]
-    before = build(channels).graph()
-    after = split(before)
+    kind, (before, after) = CASES[case][0], graphs(case)
     (large,) = [op for op in before.ops if op.node == "big"]
     parts = [op for op in after.ops if op.kind == kind and op.node == "big"]
     (joined,) = [op for op in after.ops if op.kind == "Concat"]
@@ -131,9 +138,8 @@ def test_the_parts_compute_what_the_op_computes(case: str) -> None:
     _, build, channels = CASES[case]
     model = build(channels)
     source = ModelSource.from_bytes(model.data())
-    before = model.graph()
     feeds = feeds_for(model.proto())
-    (expected,), (found,) = (execute(graph, source, feeds) for graph in (before, split(before)))
+    (expected,), (found,) = (execute(graph, source, feeds) for graph in graphs(case))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -141,7 +147,7 @@ def test_the_parts_compute_what_the_op_computes(case: str) -> None:
 def test_each_part_fits_a_chip_and_fewer_would_not(case: str) -> None:
     """PART-3: the fewest near-equal ops; of one part fewer the largest does not compile alone."""
     kind, build, channels = CASES[case]
-    after = split(build(channels).graph())
+    _, after = graphs(case)
     compiler = SegmentCompilers(SMALL, Options()).of(graph_facts(after))
     assert all(compiler.refusal((index,)) is None for index in range(len(after.ops)))
     fewer = build(-(-channels // (len(widths(after, kind)) - 1))).graph()

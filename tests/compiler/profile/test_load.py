@@ -362,7 +362,7 @@ def test_no_bytes_crash_the_loader(data: bytes) -> None:
         parse_profile(data)
 
 
-@tries(first=40, rest=100)
+@tries(first=20, rest=100)
 @given(
     st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=4), lambda c: st.lists(c, max_size=3)),
     st.sampled_from(sorted(profile_values("cluster4x4"))),

@@ -55,7 +55,7 @@ def chip_segments(compilation: Compilation) -> list[PlanSegment]:
     return [segment for segment in compilation.plan.segments if segment.kind == "chip"]
 
 
-@pytest.mark.matrix(first=3, rest=3)
+@pytest.mark.matrix(first=1, rest=3)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("chip", ["edge4", "cluster4x4"])
 def test_the_plan_that_is_taken_takes_least_and_is_the_one_that_is_lowered(chip: str, objective: str) -> None:
@@ -73,7 +73,7 @@ def test_the_plan_that_is_taken_takes_least_and_is_the_one_that_is_lowered(chip:
         assert first.dram_bytes == moved
 
 
-@pytest.mark.matrix(first=2, rest=4)
+@pytest.mark.matrix(first=1, rest=3)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("chip", ["edge4", "cluster4x4", "polar4x4"])
 def test_search_takes_no_more_than_other_strategies_when_simulated(chip: str, objective: str) -> None:
@@ -101,7 +101,7 @@ def random_chain(seed: int) -> Model:
     return model
 
 
-@pytest.mark.matrix(first=2, rest=8)
+@pytest.mark.matrix(first=1, rest=5)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("objective", ["latency", "energy"])
 @pytest.mark.parametrize("chip", ["edge4", "cluster4x4"])

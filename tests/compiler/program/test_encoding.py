@@ -246,7 +246,7 @@ def test_loops_of_groups_come_back() -> None:
 
 
 @given(st.data())
-@tries(first=100, rest=300)
+@tries(first=50, rest=300)
 def test_a_damaged_stream_of_loops_is_refused_or_well_formed(data: st.DataObject) -> None:
     """API-4: whatever the bytes say, reading and checking end with an error that names what is wrong, or with loops."""
     program = sample()

@@ -14,6 +14,7 @@ import pytest
 from compiler.compile import compile_model
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
+from tests.compiler.planning import BY_RULES
 from tests.models import Model
 from tests.profiles import small_profile
 
@@ -105,7 +106,9 @@ def test_a_stage_whose_second_op_passes_weights_in_slices() -> None:
     x = model.input([64, 4])
     chosen = model.node("Where", [model.node("Greater", [x, model.constant(np.float32(0))]), x, model.weight(64, 4)])
     model.output(model.node("Mul", [chosen, model.weight(64, 4)]))
-    report = compile_model(model.data(), small_profile(nram_bytes=8192, wram_bytes=512, sram_bytes=32768)).report
+    report = compile_model(
+        model.data(), small_profile(nram_bytes=8192, wram_bytes=512, sram_bytes=32768), BY_RULES
+    ).report
     assert all(output.holds for output in report.values.outputs)
 
 
@@ -114,5 +117,5 @@ def test_weights_in_a_clusters_memory_lie_once_too() -> None:
     both, other = (model.weight(128, 1, 1) for _ in range(2))
     model.output(model.node("Max", [model.input([4, 128, 8, 8]), both, both, other]))
     profile = small_profile(nram_bytes=8192, wram_bytes=2048, sram_bytes=65536, clusters=2, cores=2)
-    report = compile_model(model.data(), profile).report
+    report = compile_model(model.data(), profile, BY_RULES).report
     assert all(output.holds for output in report.values.outputs)

@@ -61,7 +61,7 @@ def count(program: Program, opcode: Opcode) -> int:
     return int((program.commands["opcode"] == opcode).sum())
 
 
-@pytest.mark.matrix(first=5, rest=23)
+@pytest.mark.matrix(first=2, rest=15)
 @pytest.mark.parametrize("layer", sorted(LAYERS))
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_values_are_those_of_the_model_wherever_weights_lie(profile: str, layer: str) -> None:

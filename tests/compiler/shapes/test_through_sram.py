@@ -49,7 +49,7 @@ PROFILES: dict[str, Profile] = {
 }
 
 
-@pytest.mark.matrix(first=10, rest=20)
+@pytest.mark.matrix(first=5, rest=15)
 @pytest.mark.parametrize("layer", sorted(LAYERS))
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_values_are_those_of_the_model(profile: str, layer: str) -> None:

@@ -20,6 +20,7 @@ from compiler.options import Options
 from compiler.profile import builtin_profile
 from compiler.simulator.run import run_executable
 from compiler.simulator.value_check import check_values
+from tests.compiler.planning import BY_RULES
 from tests.models import import_graph
 
 MANY: Final = 2**40
@@ -156,7 +157,7 @@ def test_a_model_without_loops_is_not_waited_for() -> None:
 )
 def test_a_loop_known_not_to_end_is_planned_not_started_and_said(model: onnx.ModelProto, steps: int) -> None:
     """Issue 22: the plan and the report say why values were not checked, and what runs the model says the same."""
-    compilation = compile_model(model.SerializeToString(), builtin_profile("edge4"))
+    compilation = compile_model(model.SerializeToString(), builtin_profile("edge4"), BY_RULES)
     values = compilation.report.values
     assert not values.checked
     assert values.reason is not None
@@ -203,7 +204,7 @@ def test_both_runtimes_are_interrupted(runtime: Runtime, model: onnx.ModelProto)
 
 def test_a_number_of_trips_that_a_user_gives_is_bounded_before_the_loop_runs() -> None:
     model = parsed(f"[loop] m = Loop <body = {ALWAYS.replace('NODES', 'a = Neg(b)')}> (n, true, r)", inputs=", int64 n")
-    compilation = compile_model(model.SerializeToString(), builtin_profile("edge4"))
+    compilation = compile_model(model.SerializeToString(), builtin_profile("edge4"), BY_RULES)
     assert compilation.report.values.checked
     executable = compilation.executable
     assert executable is not None
@@ -221,4 +222,4 @@ def test_a_loop_within_the_bound_is_checked() -> None:
         computed(6),
         scanning(3, 2),
     ):
-        assert compile_model(model.SerializeToString(), builtin_profile("edge4")).report.values.checked
+        assert compile_model(model.SerializeToString(), builtin_profile("edge4"), BY_RULES).report.values.checked

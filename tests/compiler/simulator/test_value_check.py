@@ -10,6 +10,7 @@ from compiler.frontend.runtimes import run_model
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
 from compiler.simulator.value_check import MAX_CHECKED_BYTES
+from tests.compiler.planning import BY_RULES
 from tests.models import Model
 
 
@@ -17,7 +18,7 @@ def test_a_model_of_a_tensor_too_large_to_check_compiles_and_says_which() -> Non
     """A file of some bytes whose output takes 4 GiB: its plan is made, and nobody needs the memory."""
     model = Model()
     y = model.output(model.node("ConstantOfShape", [model.ints(2**30)]))
-    values = compile_model(model.data(), builtin_profile("edge4")).report.values
+    values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
     assert not values.checked
     assert values.reason == f"tensor '{y}' has {2**32} bytes; limit {MAX_CHECKED_BYTES}"
 

@@ -25,6 +25,7 @@ from compiler.simulator.inputs import random_inputs
 from compiler.simulator.run import MadeOf, run_executable
 from compiler.simulator.value_check import SEED, ValueCheck, check_values
 from compiler.simulator.values import Chip
+from tests.compiler.planning import BY_RULES
 from tests.compiler.program.builder import changed
 from tests.compiler.program.loops.expander import expanded
 from tests.compiler.program.loops.groups import LoweredGroup, lowered_group, lowered_groups, random_clusters
@@ -334,7 +335,7 @@ def checked(chip: str) -> tuple[Executable, Graph, Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(value_check, "check_values", note)
-        compile_model(model.data(), builtin_profile(chip))
+        compile_model(model.data(), builtin_profile(chip), BY_RULES)
     ((executable, graph, source),) = asked
     segments = tuple(replace(segment, program=expanded(segment.program)) for segment in executable.segments)
     return replace(executable, segments=segments), graph, source
@@ -436,7 +437,7 @@ def test_a_right_program_passes_the_check(chip: str) -> None:
     assert check_values(executable, graph, source).holds
 
 
-@pytest.mark.matrix(first=10, rest=11)
+@pytest.mark.matrix(first=6, rest=8)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.__name__))
 def test_the_check_finds_faults(chip: str, fault: Fault) -> None:
@@ -494,7 +495,7 @@ def test_a_proof_serves_the_program_that_it_is_of(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(value_check, "check_values", note)
     model = Model(seed=3)
     model.output(model.conv(model.input([1, 3, 24, 24], "x"), 3, 8))
-    compile_model(model.data(), builtin_profile("edge4"))
+    compile_model(model.data(), builtin_profile("edge4"), BY_RULES)
     ((executable, made_of),) = asked
     (segment,) = executable.segments
     assert isinstance(segment, ChipSegment)

@@ -10,6 +10,7 @@ from compiler.compile import compile_model
 from compiler.profile import builtin_profile
 from tests.compiler.frontend.decompose.replacing import agree, replacement, results
 from tests.compiler.ops.calls import Values
+from tests.compiler.planning import BY_RULES
 from tests.models import Model
 
 
@@ -64,7 +65,7 @@ def test_results_left_out_between_others_end_no_process() -> None:
     )
     model.output(y)
     model.output(variance)
-    report = compile_model(model.data(), builtin_profile("cluster4x4")).report
+    report = compile_model(model.data(), builtin_profile("cluster4x4"), BY_RULES).report
     assert report.values.judge is not None
     assert all(found.holds for found in report.values.outputs)
 

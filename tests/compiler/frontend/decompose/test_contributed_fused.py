@@ -9,6 +9,7 @@ from onnx import helper
 
 from compiler.compile import compile_model
 from compiler.profile import builtin_profile
+from tests.compiler.planning import BY_RULES
 from tests.models import Model, import_graph
 
 # Operands behind the data: "x" another input of its shape, "v" a vector of channels, "m" and "t" a matrix, "" none.
@@ -45,7 +46,7 @@ def fused(op_type: str, operands: tuple[str, ...], attributes: dict[str, Any], *
 def agrees(data: bytes) -> None:
     """Nothing is left to the host, and values are ONNX Runtime's."""
     assert not import_graph(data, {"b": 2}).host
-    values = compile_model(data, builtin_profile("edge4")).report.values
+    values = compile_model(data, builtin_profile("edge4"), BY_RULES).report.values
     assert str(values.judge).startswith("ONNX Runtime")
     assert all(output.holds for output in values.outputs)
 
@@ -69,6 +70,6 @@ def test_what_the_operators_do_not_say_stays_on_the_host() -> None:
 
 
 def test_a_graph_of_gelu_with_a_bias_is_recognised_as_one_op() -> None:
-    plan = compile_model(fused("BiasGelu", ("v",), {}), builtin_profile("edge4")).plan
+    plan = compile_model(fused("BiasGelu", ("v",), {}), builtin_profile("edge4"), BY_RULES).plan
     kinds = [op.kind for segment in plan.segments for group in segment.groups for op in group.ops]
     assert kinds == ["Add", "Gelu"]

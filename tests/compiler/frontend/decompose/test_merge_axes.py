@@ -12,10 +12,10 @@ import pytest
 from compiler.compile import compile_model
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import HOST, MAX_AXES
-from compiler.options import Options
 from compiler.profile import builtin_profile
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import reference_of_graph, run_reference
+from tests.compiler.planning import BY_RULES
 from tests.models import Model
 
 Make = Callable[[Model, list[int]], str]
@@ -129,12 +129,12 @@ def test_an_op_of_any_rank_is_native_with_the_values_of_onnx_runtime(name: str, 
 @pytest.mark.parametrize("profile", ["edge4", "cluster4x4"])
 def test_a_tensor_of_nine_axes_between_two_views_never_leaves_the_chip(profile: str) -> None:
     """A Transpose of nine axes was an internal error of the program pass."""
-    plan = compile_model(model_of(reshaped, 9).data(), builtin_profile(profile), Options()).plan
+    plan = compile_model(model_of(reshaped, 9).data(), builtin_profile(profile), BY_RULES).plan
     assert [segment.kind for segment in plan.segments] == ["chip"]
 
 
 def test_a_wide_input_is_renamed_on_the_host_and_the_op_is_native() -> None:
-    compilation = compile_model(model_of(one("Transpose"), 10).data(), builtin_profile("edge4"), Options())
+    compilation = compile_model(model_of(one("Transpose"), 10).data(), builtin_profile("edge4"), BY_RULES)
     assert [segment.kind for segment in compilation.plan.segments] == ["host", "chip", "host"]
     assert all(output.holds for output in compilation.report.values.outputs)
 

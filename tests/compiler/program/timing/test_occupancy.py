@@ -67,13 +67,11 @@ def test_a_map_is_small_however_long_the_program_and_misses_nothing() -> None:
     assert (found.held_bytes() <= used).all()
     # every load's bytes are held at its end
     rows = times.program.commands
+    addresses, sizes, begins, ends, _ = found.rectangles.T
     for number in np.flatnonzero(rows["opcode"] == 0).tolist():
         step = min(int(times.begins[number] / found.step_ticks), 10**9)
         low = int(rows["target_address"][number])
-        assert any(
-            address <= low < address + size and begin <= step < end
-            for address, size, begin, end, _ in found.rectangles.tolist()
-        )
+        assert ((addresses <= low) & (low < addresses + sizes) & (begins <= step) & (step < ends)).any()
 
 
 def test_maps_of_levels_are_those_of_their_fullest_memory() -> None:

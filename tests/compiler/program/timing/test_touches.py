@@ -26,7 +26,8 @@ def program_of(profile: str) -> Program:
     x = model.relu(model.conv(model.input([1, 8, 24, 24], "x"), 8, 16, name="first"))
     y = model.node("Add", [model.conv(x, 16, 16, name="second"), x])
     model.output(model.node("MaxPool", [y], kernel_shape=[2, 2], strides=[2, 2]))
-    compilation = compile_model(model.data(), builtin_profile(profile), parse_options({"verify": "none"}))
+    options = parse_options({"verify": "none", "fusion": "rules"})
+    compilation = compile_model(model.data(), builtin_profile(profile), options)
     assert compilation.executable is not None
     (segment,) = (one for one in compilation.executable.segments if isinstance(one, ChipSegment))
     return expanded(segment.program)

@@ -112,7 +112,7 @@ def network() -> bytes:
 
 @cache
 def compiled(profile: str) -> Compilation:
-    return compile_model(network(), builtin_profile(profile), parse_options({"verify": "none"}))
+    return compile_model(network(), builtin_profile(profile), parse_options({"verify": "none", "fusion": "rules"}))
 
 
 def executable_of(profile: str) -> Executable:
