@@ -69,6 +69,7 @@ def turns_cycles(ops: Sequence[Needs], turns: int, rate: float, loading_share: f
     clock = _Clock()
     for op in ops:
         clock.inputs, clock.weights = clock.inputs + op.inputs, clock.weights + op.weights
+        clock.handed += op.handed
         if loading_share is None:
             clock.brought += (op.inputs + op.weights) / rate
             arrived = clock.brought
@@ -76,9 +77,6 @@ def turns_cycles(ops: Sequence[Needs], turns: int, rate: float, loading_share: f
             arrived = min(clock.inputs / (rate * loading_share), (clock.inputs + weights) / rate)
             alone = min(clock.weights / (rate * (1 - loading_share)), (clock.weights + inputs) / rate)
             clock.brought = max(clock.brought, alone)
-        if op.handed:
-            # each unit hands on a part when it has come
-            clock.handed = max(clock.handed, arrived, clock.brought) + op.handed
         _work(op, clock, max(arrived, clock.brought, clock.handed))
     first = clock.done
     if turns > 1:
