@@ -190,7 +190,7 @@ def test_without_double_buffering_transfers_and_computation_alternate() -> None:
     ],
 )
 def test_what_units_hand_each_other_is_waited_for_once(ops: list[dict[str, Any]], cycles: int) -> None:
-    """Two ops of 1,000 cycles in one turn; units hand on 192 bytes a cycle. The second op begins when its part is there."""
+    """Two ops of 1,000 cycles in one turn, each begins when its part is there; units hand on 192 bytes a cycle."""
     its = [{**op, "exchanged_bytes": op["handed_bytes"]} for op in ops]
     cost = price(traffic(steps=steps(*its), exposed_transfers=0), CLUSTER)
     assert handed_bytes_per_cycle(CLUSTER, 4) == 192
