@@ -66,7 +66,8 @@ class Opcode(IntEnum):
     """What a command does (PROG-1).
 
     LOAD and STORE: DRAM to and from the chip. MOVE: between the memories of a cluster, or inside one. BROADCAST: one
-    source, several targets. EXCHANGE: core to core, cluster to cluster. COMPUTE: a call on a core. GATHER: a call on a
+    source, several consecutive targets; where the source's own bytes are among what it writes they stay as they are.
+    EXCHANGE: core to core, cluster to cluster. COMPUTE: a call on a core. GATHER: a call on a
     DMA engine that reads the rows of a table that indices name. BARRIER: nothing; what waits for it waits for all it
     waits for.
     """
