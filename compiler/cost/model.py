@@ -212,8 +212,9 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     handing = 1 / handed_bytes_per_cycle(profile, traffic.units)
     handed = ceil(_handed_on_bytes(traffic) * handing)
     passing = ceil(handed + taken + traffic.put_cycles)
-    # with one buffer cores wait for what comes, and until units have handed it on
-    busy, units_decide = on_cores + ceil(moved / rate + traffic.passed_on_bytes * handing), False
+    # with one buffer cores wait for what comes, and until units have handed on its inputs
+    between = traffic.passed_on_bytes * handing
+    busy, units_decide = on_cores + ceil(moved / rate + between), between > moved / rate
     if traffic.overlapped:
         turning = _turns_cycles(traffic, rate, on_cores, profile) + traffic.unhidden_cycles
         # of several turns, or parts of one, the last one works when all the others' bytes have moved
@@ -342,7 +343,7 @@ def _stage_costs(traffic: Traffic, whole: dict[str, int], profile: Profile) -> t
 def _parts(step: StepTraffic, traffic: Traffic, profile: Profile) -> dict[str, int]:
     """Cycles of each on-chip resource that an op keeps, spread evenly over the units in use.
 
-    What units hand each other counts here where cores wait for it in every turn; with two buffers the turns know when.
+    With two buffers the turns know when what units hand each other is there; with one its weights are a part here.
     """
     engines, sram = profile.engines, profile.units.memory
     handed = 0 if traffic.overlapped else step.exchanged_bytes - step.awaited_bytes

@@ -317,11 +317,25 @@ def materialise(constant: Constant, source: ModelSource) -> Array:
 
     Inputs that several descriptions share are computed once.
     """
-    return _materialised(constant, source, {})
+    if not constant.inputs:
+        return _values_of(constant, source, ())
+    known: dict[bytes, Array] = {}
+    # what a description consists of comes first, without a call in a call: some have hundreds of levels
+    pending = [constant]
+    while True:
+        its = pending[-1]
+        missing = [part for part in its.inputs if part.digest not in known]
+        if missing:
+            pending += missing
+            continue
+        found = known[its.digest] = _values_of(its, source, tuple(known[part.digest] for part in its.inputs))
+        pending.pop()
+        if not pending:
+            return found
 
 
-def _materialised(constant: Constant, source: ModelSource, known: dict[bytes, Array]) -> Array:
-    """The values of a constant; `known`: by digest those of derived inputs."""
+def _values_of(constant: Constant, source: ModelSource, inputs: tuple[Array, ...]) -> Array:
+    """The values of a constant, those of a derived one from its inputs'."""
     data = constant.data
     if isinstance(data, Opaque):
         raise InternalError(f"values of type {constant.dtype} are the host's alone", stage="import")
@@ -333,21 +347,10 @@ def _materialised(constant: Constant, source: ModelSource, known: dict[bytes, Ar
         return np.frombuffer(buffer, dtype=dtype).reshape(constant.shape)
     if isinstance(data, Literal):
         return np.frombuffer(data.data, dtype=dtype).reshape(constant.shape)
-    inputs = tuple(_shared(part, source, known) for part in data.inputs)
     function = _DERIVED.get(data.function)
     values = dict(data.attributes)
     result = by_definition(constant, data, inputs) if function is None else function(inputs, values)
     return result.astype(dtype, copy=False).reshape(constant.shape)
-
-
-def _shared(constant: Constant, source: ModelSource, known: dict[bytes, Array]) -> Array:
-    """The values of an input of a derived constant, computed once; others are views and cost nothing."""
-    if not isinstance(constant.data, Derived):
-        return _materialised(constant, source, known)
-    found = known.get(constant.digest)
-    if found is None:
-        found = known[constant.digest] = _materialised(constant, source, known)
-    return found
 
 
 def derive(

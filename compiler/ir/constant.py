@@ -74,8 +74,24 @@ class Constant:
     def digest(self) -> bytes:
         """Names what the constant says: within a model, constants of one digest have the same elements, bit by bit.
 
-        Worked out once per object: inputs that several constants share make long chains of descriptions no tree.
+        Worked out once per object, those of what it consists of first: descriptions may have hundreds of levels, and
+        share inputs.
         """
+        pending = [*self.inputs]
+        while pending:
+            missing = [part for part in pending[-1].inputs if "digest" not in vars(part)]
+            pending += missing
+            if not missing:
+                vars(pending[-1]).setdefault("digest", pending[-1]._new_digest())
+                pending.pop()
+        return self._new_digest()
+
+    @property
+    def inputs(self) -> tuple[Constant, ...]:
+        """What it is derived from."""
+        return self.data.inputs if isinstance(self.data, Derived) else ()
+
+    def _new_digest(self) -> bytes:
         data, content = self.data, b""
         said: tuple[object, ...]
         match data:

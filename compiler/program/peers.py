@@ -258,8 +258,9 @@ def from_peers(
     """Stationary weights: what has all of a box takes its own, the others get each part from the core that has it.
 
     A part goes over the links to all cores that need it at once, where it is to lie at one address in all of them.
-    Of cores that are `idle` in the group, so that nothing lies at this address, those between receivers get it, too:
-    one command to a rectangle of a mesh crosses each link once, where one a row crosses them once for every row.
+    Of cores that are `idle` in the group those between receivers get it, too: one command to a rectangle of a mesh
+    crosses each link once, where one a row crosses them once for every row. There, too, what lies apart from buffers of
+    groups are stationary weights and parts held for other groups, and what other groups do waits by address.
     """
     machine = emitter.machine
     receivers: dict[int, Held] = {}

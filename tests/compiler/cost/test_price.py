@@ -199,9 +199,12 @@ def test_what_units_hand_each_other_is_waited_for_once(ops: list[dict[str, Any]]
 
 
 def test_without_double_buffering_cores_wait_until_inputs_are_handed_on() -> None:
-    """102.4 bytes a cycle from DRAM, then 192 between units."""
-    cost = price(traffic(input_bytes=102_400, passed_on_bytes=192_000, compute_cycles=5_000, overlapped=False), CLUSTER)
-    assert cost.cycles == 5_000 + 1_000 + 1_000 + 400
+    """102.4 bytes a cycle from DRAM, then 192 between units; the longer one names the stall."""
+    ways: dict[str, Any] = {"input_bytes": 102_400, "compute_cycles": 5_000, "overlapped": False}
+    for passed, cycles, cause in ((96_000, 500, "dram"), (384_000, 2_000, "exchange")):
+        cost = price(traffic(passed_on_bytes=passed, **ways), CLUSTER)
+        assert cost.cycles == 5_000 + 1_000 + cycles + 400
+        assert dict(cost.stalls) == {cause: 1_000 + cycles, "start-up": 400}
 
 
 def test_a_group_that_moves_nothing_has_no_start_up() -> None:

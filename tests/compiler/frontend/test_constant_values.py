@@ -169,6 +169,14 @@ def test_external_values_are_a_view_of_the_file_beside_the_model() -> None:
     assert np.shares_memory(found, np.frombuffer(weights, dtype=np.uint8))
 
 
+def test_descriptions_of_many_levels_are_computed() -> None:
+    """No call in a call for each of them, for values and for digests."""
+    its = Constant(shape=(2,), dtype="float32", data=Literal(data=np.array([1, 2], dtype=np.float32).tobytes()))
+    for _ in range(2001):
+        its = Constant(shape=(2,), dtype="float32", data=Derived(function="Neg", inputs=(its,), attributes=()))
+    assert materialise(its, ModelSource(name="m", data=b"", sha256="")).tolist() == [-1, -2]
+
+
 @pytest.mark.parametrize(
     ("entries", "code"),
     [
