@@ -82,6 +82,11 @@ class GroupLowering:
         for its in self._forget:
             its()
 
+    @property
+    def resident_axes(self) -> frozenset[str]:
+        """The axes along which a tile's position says which parts of stationary weights come to cores."""
+        return self._steps.weights.resident_axes
+
     def core_walks(self) -> Sequence[CoreWalk]:
         """Walks over parts of the tiles, with the first part of each tile by axis; none where tiles are not cut."""
         return self._core_walks

@@ -8,6 +8,7 @@ needs have a slot (`weight_reach.py`); the others pass it, and come with every u
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from typing import Final, Protocol
 
@@ -161,6 +162,20 @@ class GroupWeights:
     def may_pass(self, step: int) -> bool:
         """False for an op without anything that `bring_passing` brings."""
         return bool(self._boxes.tables[step]) or (bool(self._boxes.constants[step]) and self._lasting[step] is None)
+
+    @cached_property
+    def resident_axes(self) -> frozenset[str]:
+        """The axes along which a tile's position says which parts of stationary weights come to cores.
+
+        The axis of an op's channels need not be that of the output's: a view may make it another one.
+        """
+        found = set()
+        for step, (op, operands) in enumerate(zip(self._group.geometry.ops, self._boxes.constants, strict=True)):
+            residents = [operand for operand in operands if operand.tensor in self._located.context.residents]
+            if any(self._boxes.channel_axis(step, its) is not None for its in residents) and self._needed[step] is None:
+                assert op.channel_axis is not None
+                found.add(self._located.tiles.dims(op.output)[op.channel_axis].axis)
+        return frozenset(axis for axis in found if axis is not None)
 
     # --- what lasts ---------------------------------------------------------------------------------------------------
 

@@ -221,8 +221,8 @@ class GroupSteps:
             for core_tiles, blocks, boxes in cores:
                 if axis in core_tiles.counts:
                     its = its.beside(columns_of_blocks(core_tiles, names, axis, blocks[axis], boxes))
-            if axis == "C" and lowering.context.residents:
-                # which cores have the weights of a slice follows no rule of the tiles
+            if axis in lowering.resident_axes or (axis == "C" and lowering.context.residents):
+                # which cores have the weights of a slice, or of a tile's channels, follows no rule of the tiles
                 its = its.beside(_apart(len(its.same)))
             found.append(its)
         return found

@@ -597,6 +597,25 @@ def test_stationary_weights_lie_where_they_are_used_only_if_all_their_channels_a
     assert not any(map(found.loaded_bytes, weights_of(network)))
 
 
+@pytest.mark.parametrize("units", [3, 2])
+@pytest.mark.parametrize("mode", [HaloMode.RECOMPUTE, HaloMode.CACHED])
+def test_stationary_weights_come_from_whoever_has_those_of_a_tile_whose_rows_a_view_makes_of_channels(
+    units: int, mode: HaloMode
+) -> None:
+    """Of 30 tiles the first and the last need nothing of the second core, which has the weights of ten between."""
+    model = Model()
+    x = model.node("Conv", [model.input([1, 8, 6], "x"), model.weight(60, 8, 1)])
+    model.output(model.node("Add", [model.node("Reshape", [x, model.ints(60, 6)]), model.weight(60, 1)]))
+    network = Network(model)
+    profile = chip(cores=3, stationary=True)
+    resident = network.resident_bytes(profile)
+    halo = (("N", mode),) if mode is HaloMode.CACHED else ()
+    tiling = group(network, profile.beside(resident), {"N": 2}, halo=halo, units=units, spread=Spread.CHANNELS)
+    assert not tiling.weights_in_place
+    found = run(network, tiling, resident_bytes=resident, profile=profile)
+    assert not any(map(found.loaded_bytes, weights_of(network)))
+
+
 @pytest.mark.parametrize("mode", list(HaloMode))
 @pytest.mark.parametrize("spread", [Spread.BANDS, Spread.CHANNELS])
 @pytest.mark.parametrize("how", [{"tile": {"H": 2}}, {"tile": {"H": 4}, "core_tile": {"H": 2}}])
