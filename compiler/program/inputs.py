@@ -47,10 +47,10 @@ def _take(located: Located, owner: int, held: Held, box: Box, targets: Mapping[i
     if part is None:
         return
     units = sorted(targets)
-    runs: Sequence[Sequence[int]] = [units]
+    its = [targets[unit] for unit in units]
+    runs: Sequence[Sequence[Held]] = [its]
     if owner in targets:
-        runs = others_of(located.machine, units, units.index(owner))
-        if runs != [units]:
+        runs = others_of(located.machine, its, units.index(owner), part)
+        if targets[owner] not in [target for run in runs for target in run]:
             located.emitter.copy(Opcode.MOVE, located.local_queue(owner), held, targets[owner], part, size)
-    wanted = [(targets[unit], part) for its in runs for unit in its]
-    send(located.emitter, held, wanted, located.peer_queue(owner), size)
+    send(located.emitter, held, [(target, part) for run in runs for target in run], located.peer_queue(owner), size)

@@ -73,7 +73,7 @@ class ChannelParts:
                 # of many units most make channels that a receiver does not need
                 part = overlap(mine, run.wanted) if first < high and end > low else None
                 if part is not None:
-                    found += [(others, part) for others in run.without(unit, machine)]
+                    found += [(others, part) for others in run.without(unit, machine, part)]
             in_turn = receivers_in_turn(self._located, unit, found)
             send_to_runs(self._located.emitter, held, in_turn, self._located.queue(engine, unit), element)
 
@@ -91,10 +91,10 @@ class _Run:
         last = self.held[-1]
         return wanted == self.wanted and held.slot.place == last.slot.place + 1 and held[1:4] == last[1:4]
 
-    def without(self, unit: int, machine: Machine) -> Sequence[Sequence[Held]]:
-        """The run as a unit sends to it: all of it, or what stands before and after the unit."""
+    def without(self, unit: int, machine: Machine, box: Box) -> Sequence[Sequence[Held]]:
+        """The run as a unit sends a box to it: all of it, or what stands before and after the unit."""
         place = self.places.get(unit)
-        return [self.held] if place is None else others_of(machine, self.held, place)
+        return [self.held] if place is None else others_of(machine, self.held, place, box)
 
 
 class SumParts:

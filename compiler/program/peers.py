@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import TypeVar
 
 from compiler.cost.rates import dram_startup_cycles
 from compiler.ops.slab import lengths
@@ -16,7 +15,6 @@ from compiler.program.slots import Slot
 
 # By weight the cores that hold parts of it before the program runs, and where.
 Owners = Sequence[tuple[int, Held]]
-_Target = TypeVar("_Target")
 
 
 def between_cores(machine: Machine, sender: int, receiver: int) -> int | None:
@@ -73,14 +71,18 @@ def is_alike(held: Held, other: Held, box: Box) -> bool:
     return held[1:4] == other[1:4] or (held.strides == other.strides and held.at(box) == other.at(box))
 
 
-def others_of(machine: Machine, targets: Sequence[_Target], own: int) -> Sequence[Sequence[_Target]]:
-    """Those before and those behind a memory of neighbours, to which it sends: by a command each.
+def others_of(machine: Machine, targets: Sequence[Held], own: int, box: Box) -> Sequence[Sequence[Held]]:
+    """Those before and those behind a memory among targets, to which it sends a box: by a command each at least.
 
-    Over links it is one command for all, itself among them: two would cross the same links, one after the other.
+    Over links neighbours on both sides get it by one command, the memory itself among them: two would cross the same
+    links, one after the other.
     """
     before, behind = targets[:own], targets[own + 1 :]
     if before and behind and machine.has("link"):
-        return [targets]
+        near, mine, far = targets[own - 1 : own + 2]
+        in_row = near.slot.place + 1 == mine.slot.place == far.slot.place - 1
+        if in_row and is_alike(mine, near, box) and is_alike(far, near, box):
+            return [targets]
     return [its for its in (before, behind) if its]
 
 
@@ -185,7 +187,7 @@ def share_out(
         # who sends a part waits for this part alone, not for what others send here
         loaded.append((at, part, target.slot.written_by((loading[at],))))
     for at, part, slot in loaded:
-        others = [(held, part) for its in others_of(machine, targets, at) for held in its]
+        others = [(held, part) for its in others_of(machine, targets, at, part) for held in its]
         send_own(emitter, targets[at], slot, others, sending[at], element_bytes, is_ahead=True)
     return len(parts)
 

@@ -165,6 +165,7 @@ def test_reading_needs_nothing_of_what_compiles() -> None:
         "compiler.program",
         "compiler.ir",
         "compiler.errors",
+        "compiler.lazy",
         "compiler.units",
         "compiler.profile",
         "compiler.address",
