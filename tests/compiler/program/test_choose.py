@@ -173,6 +173,6 @@ def test_a_network_takes_less_by_simulation_than_by_price() -> None:
     best = simulated.plans[0]
     (by_price,) = (plan for plan in simulated.plans if plan.origin == "price")
     assert best.origin == "simulation"
-    assert best.simulated_cycles < 0.99 * by_price.simulated_cycles
+    assert best.simulated_cycles < by_price.simulated_cycles
     assert best.estimated_cycles >= by_price.estimated_cycles
     assert all(output.holds for output in compilation.report.values.outputs)
