@@ -11,30 +11,29 @@ from compiler.profile.schema import Profile
 from compiler.program.program import Opcode
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import Spread
-from tests.compiler.program.lowered import Lowered, bytes_of, chip, group, pair, run, single, weights_of
+from tests.compiler.program.lowered import Lowered, chip, group, pair, run, single, weights_of
 from tests.profiles import profile_values
 
 
-def mesh(columns: int, *, weights: str = "streamed") -> Profile:
-    """As many rows as columns of linked cores, without address tables."""
+def mesh(columns: int) -> Profile:
+    """As many rows as columns of linked cores that hold the weights, without address tables."""
     values = profile_values("manycore2x64")
     values |= {
         "name": "mesh",
         "chips": 1,
         "cores_per_cluster": columns**2,
-        "weights": {"mode": weights},
+        "weights": {"mode": "stationary"},
         "addressing": "strides",
     }
     return profile_from_values(values)
 
 
-def sent(lowered: Lowered, *, to: int | None = None) -> dict[int, list[tuple[int, int]]]:
-    """By core what it sends over its link: first core and how many, in order; `to`: of these only to this one."""
+def sent(lowered: Lowered) -> dict[int, list[tuple[int, int]]]:
+    """By core, or cluster, what it sends to others: the first receiver and how many, in order."""
     places, found = lowered.expanded.places, dict[int, list[tuple[int, int]]]()
     for row in [*lowered.commands(Opcode.EXCHANGE), *lowered.commands(Opcode.BROADCAST)]:
-        first, count = places[row["target"]].number, int(row["targets"])
-        if to is None or first <= to < first + count:
-            found.setdefault(places[row["source"]].number, []).append((first, count))
+        to = places[row["target"]].number, int(row["targets"])
+        found.setdefault(places[row["source"]].number, []).append(to)
     return found
 
 
@@ -50,7 +49,7 @@ def sent(lowered: Lowered, *, to: int | None = None) -> dict[int, list[tuple[int
 def test_stationary_weights_go_to_a_rectangle_of_a_mesh_at_once(
     tile: dict[str, int], working: set[int], ways: list[tuple[int, int]]
 ) -> None:
-    network, profile = single(16, channels=4, height=6), mesh(4, weights="stationary")
+    network, profile = single(16, channels=4, height=6), mesh(4)
     resident = network.resident_bytes(profile)
     how: dict[str, Any] = {"units": 16, "spread": Spread.BANDS, "placement": Placement.BLOCKS}
     tiling = group(network, profile.beside(resident), tile, **how)
@@ -60,15 +59,6 @@ def test_stationary_weights_go_to_a_rectangle_of_a_mesh_at_once(
     # every core has a part of the weights, and of the bias
     assert len(of_core) == 16
     assert all(found == ways * len(weights_of(network)) for found in of_core.values())
-
-
-def test_cores_with_work_of_their_own_get_nothing_for_others() -> None:
-    """Each unit's channels need weights of their own: no core gets those of another one."""
-    network, profile = single(16, channels=4, height=6), mesh(4)
-    lowered = run(network, group(network, profile, {"C": 1}, units=16, spread=Spread.CHANNELS))
-    loads = lowered.commands(Opcode.LOAD)
-    assert set(loads["targets"].tolist()) == {1}
-    assert all(lowered.loaded_bytes(name) == bytes_of(network, name) for name in weights_of(network))
 
 
 def test_a_part_goes_to_cores_on_both_sides_by_one_command() -> None:
