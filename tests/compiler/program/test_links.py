@@ -8,7 +8,10 @@ import pytest
 
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
-from compiler.program.program import Opcode
+from compiler.program.emitter import Held, Machine, machine_of
+from compiler.program.peers import from_peers
+from compiler.program.program import Level, Opcode
+from compiler.program.slots import Slot
 from compiler.tiling.placement import Placement
 from compiler.tiling.tile import Spread
 from tests.compiler.program.lowered import Lowered, chip, group, pair, run, single, weights_of
@@ -74,3 +77,37 @@ def test_clusters_send_to_each_side_by_a_command_of_its_own() -> None:
     lowered = run(network, group(network, profile, {}, core={"H": 12}, units=4, spread=Spread.CHANNELS))
     of_cluster = {core: sorted(found) for core, found in sent(lowered).items()}
     assert of_cluster == {0: [(1, 3)], 1: [(0, 1), (2, 2)], 2: [(0, 2), (3, 1)], 3: [(0, 3)]}
+
+
+class Sends:
+    """Takes down what is sent: the first receiver and how many."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.found = machine, list[tuple[int, int]]()
+
+    def copy(self, *what: Any, **_how: bool) -> None:
+        _, _, _, target, *_, also = what
+        self.found.append((self.machine.places[target.slot.place].number, 1 + len(also)))
+
+
+@pytest.mark.parametrize(
+    ("receivers", "idle", "ways"),
+    [
+        ([0, 2], {1}, [(0, 3)]),
+        # a core with work may have something else there
+        ([0, 2], set(), [(0, 1), (2, 1)]),
+        # more cores without work than receive it before them
+        ([0, 3], {1, 2}, [(0, 1), (3, 1)]),
+        ([0, 1, 4], {2, 3}, [(0, 5)]),
+    ],
+)
+def test_only_cores_without_work_get_what_others_need(
+    receivers: list[int], idle: set[int], ways: list[tuple[int, int]]
+) -> None:
+    machine = machine_of(mesh(4))
+    places = [number for number, place in enumerate(machine.places) if place.level is Level.NRAM]
+    box = ((0, 8),)
+    held = {core: Held(Slot(places[core], 64, 32), 64, (0,), (4,), box) for core in [*receivers, 9]}
+    emitter: Any = Sends(machine)
+    from_peers(emitter, [(9, held[9])], box, {core: held[core] for core in receivers}, 4, idle)
+    assert emitter.found == ways
