@@ -28,8 +28,10 @@ from compiler.profile.schema import Profile
 from compiler.program.errors import ProgramError
 from compiler.program.loops.time import ProgramTime, time_of
 from compiler.program.lower import LoweredSegment, LowerSegments, key_of, no_programs
-from compiler.program.outlook import STANDARD_ERRORS, least_of, sampled
+from compiler.program.outlook import least_of, sampled
 from compiler.program.steps.equal_groups import SegmentGroup
+from compiler.program.steps.recorder import TooManyActionsError
+from compiler.program.steps.segment import SegmentSteps
 from compiler.program.timing.energy import energy_by_level
 from compiler.tiling.choose import Refusal
 from compiler.tiling.finished import Choice
@@ -39,13 +41,12 @@ from compiler.tiling.tile import NOTHING_HANDED, Tiling
 _TILINGS: Final = 4
 _RETILED: Final = 32
 _REGROUPED: Final = 4
-# The budget of all of these together, and of the sample of each strategy's plan: this share of the commands of the plan
-# of least price, or this many commands. Twice the share made Inception-v1 on cluster4x4 1.8 % better and the pass 1.4
-# times as long.
-_COMMANDS_OF_PLAN: Final = 0.5
-_COMMANDS: Final = 1 << 13
-# What has more than this many times the tiles of the plan of least price, or more than a few, is not tried: its program
-# is that much longer.
+# The budget of all of these together, and of the sample of each other plan: this share of the actions that the plan of
+# least price was lowered from, or this many actions. Lowering takes nearly all of the time.
+_ACTIONS_OF_PLAN: Final = 0.5
+_ACTIONS: Final = 1 << 13
+# What has more than this many times the tiles of the plan of least price, or more than a few, or is lowered from more
+# than this many times its actions, is not tried: its program is that much longer.
 _TILES: Final = 4
 _FEW_TILES: Final = 64
 # A whole program takes at least this share of what its groups take each by itself. Of 22 plans of 7 light networks on
@@ -113,6 +114,10 @@ class _Tried(NamedTuple):
     totals: Totals
 
 
+class _UsedUpError(LimitError):
+    """A group cannot be simulated by itself with what is left of the budget."""
+
+
 class _Chooser:
     """The plans of one segment, and what was simulated of it. `outside`: totals of the other segments."""
 
@@ -123,8 +128,11 @@ class _Chooser:
         # what groups take by themselves: by ops and tiling, and by what groups that take the same have in common
         self._alone: dict[tuple[int, Tiling], _Met] = {}
         self._alike: dict[tuple[object, ...], Totals] = {}
-        self._left = self._budget = self._tilings = 0
+        # by ops and tiling with how many actions it could not be lowered
+        self._too_long: dict[tuple[int, Tiling], int] = {}
+        self._left = self._budget = self._tilings = self._actions = 0
         self._tiles_max: float = inf
+        self._actions_max: float = inf
 
     def chosen(self, by_price: FusedSegment) -> FusedSegment:
         """The segment with the plan that is best when simulated; as it is where that cannot be told."""
@@ -136,7 +144,7 @@ class _Chooser:
             return by_price
         tried = [least]
         excluded: list[Literal["rules", "none"]] = []
-        for origin, grouped in self._others(first):
+        for origin, grouped in self._others(first, least):
             if any(_same(grouped, one.grouped) for one in tried):
                 continue
             may_be_best = origin == "simulation" or self._may_be_best(grouped, tried[0])
@@ -161,7 +169,8 @@ class _Chooser:
             return None
         timed = lowered.time
         assert timed is not None
-        self._left = self._budget = max(_COMMANDS, int(_COMMANDS_OF_PLAN * timed.commands))
+        self._left = self._budget = max(_ACTIONS, int(_ACTIONS_OF_PLAN * self._actions))
+        self._actions_max = max(_ACTIONS, _TILES * self._actions)
         self._tiles_max = max(_FEW_TILES, _TILES * _tiles(by_price.groups))
         self._meet(first, timed)
         return self._tried("price", first, timed)
@@ -199,8 +208,8 @@ class _Chooser:
     def _may_be_best(self, grouped: Grouped, best: _Tried) -> bool:
         """False if a plan takes more than the best one, or has no program; told from a sample of its groups.
 
-        The sample grows until the plan is out by all standard errors, or until its budget of commands is used up: then
-        the mean decides.
+        The sample grows until the plan is out by all standard errors, or until its budget is used up: then the mean
+        decides.
         """
         self._left = self._budget
         choices = {group: _choice(grouped, group) for group in grouped.groups}
@@ -215,11 +224,13 @@ class _Chooser:
         # equal groups tell nothing new
         met = dict[tuple[Totals, Totals], None]()
         for number, group in enumerate(open_):
-            errors = STANDARD_ERRORS if self._left > 0 else 0.0
-            least = least_of([choices[other].cost for other in open_[number:]], [*met], self._rate, errors)
-            if not self._may_beat(known + least, best):
+            costs = [choices[other].cost for other in open_[number:]]
+            if not self._may_beat(known + least_of(costs, [*met], self._rate), best):
                 return False
-            its = self._of(group, choices[group])
+            try:
+                its = self._of(group, choices[group])
+            except _UsedUpError:
+                return self._may_beat(known + least_of(costs, [*met], self._rate, 0.0), best)
             if its is None:
                 return False
             known += its
@@ -228,31 +239,34 @@ class _Chooser:
 
     def _may_beat(self, alone: Totals, best: _Tried) -> bool:
         """Whether a program may take less than the best one if its groups take this each by itself."""
-        share = _OF_ALONE if self._budget > _COMMANDS else _OF_ALONE_SMALL
+        share = _OF_ALONE if self._budget > _ACTIONS else _OF_ALONE_SMALL
         least = replace(alone, cycles=share * alone.cycles, energy_pj=share * alone.energy_pj)
         return self._value(least) <= self._value(best.totals)
 
-    def _others(self, first: Grouped) -> Iterator[tuple[Origin, Grouped]]:
+    def _others(self, first: Grouped, least: _Tried) -> Iterator[tuple[Origin, Grouped]]:
         """Other plans: the best by sums over simulated groups, then those of the other strategies."""
-        for better in self._better(first):
+        for better in self._better(first, least):
             yield "simulation", better
         yield "rules", self._rivals.rules(self._outside)
         yield "none", self._rivals.none()
 
     # --- groups by themselves -----------------------------------------------------------------------------------------
 
-    def _better(self, first: Grouped) -> list[Grouped]:
-        """The best plan by sums over groups that were simulated by themselves.
+    def _better(self, first: Grouped, price: _Tried) -> list[Grouped]:
+        """The best plan by sums over groups that were simulated by themselves; `price`: what `first` takes.
 
-        Where tensors stay on the chip between groups also that plan without, and the given one: how long groups wait
-        for each other only their whole program tells.
+        Where tensors stay on the chip between groups also that plan without, and the given one, unless they take more:
+        how long groups wait for each other only their whole program tells.
         """
-        best = apart = self._rivals.taken_apart(first)
-        if first.apart and (whole := self._whole(self._bare(apart))) is not None and whole.time is not None:
-            self._meet(apart, whole.time)
+        best = apart = self._rivals.taken_apart(first) if first.apart else first
+        if first.apart:
+            may_be_best = self._may_be_best(apart, price)
+            whole = self._whole(self._bare(apart)) if may_be_best else None
+            if whole is None or whole.time is None:
+                best = apart = first
+            else:
+                self._meet(apart, whole.time)
         least = self._sum(best)
-        if least is None:
-            best, least = first, self._sum(first)
         assert least is not None
         self._left = self._budget
         tried = {first.groups}
@@ -267,8 +281,8 @@ class _Chooser:
             if its is not None and self._value(its) < self._value(least):
                 best, least = other, its
         plain = self._retiled(best, least)
-        handed = self._handed(plain)
-        return [plain, *([handed] if handed.apart else []), *([apart] if first.apart else [])]
+        handed = plain if plain.apart else self._handed(plain)
+        return [plain, *([handed] if handed.apart else []), apart]
 
     def _handed(self, plain: Grouped) -> Grouped:
         """A plan in which tensors stay on the chip between groups of those runs that then take less."""
@@ -280,7 +294,10 @@ class _Chooser:
         for run in handed.apart:
             if self._left <= 0:
                 break
-            pairs = [(self._of(g, _choice(plain, g)), self._of(g, _choice(handed, g))) for g in run]
+            try:
+                pairs = [(self._of(g, _choice(plain, g)), self._of(g, _choice(handed, g))) for g in run]
+            except _UsedUpError:
+                break
             changed = totals
             for before, after in pairs:
                 changed = changed - (before or Totals()) + (after or Totals())
@@ -301,9 +318,10 @@ class _Chooser:
 
         # first those with most to gain: what transfers and computation do not hide of each other
         for group in sorted(grouped.groups, key=lambda group: (-may_save(group), group))[:_RETILED]:
-            if not self._rivals.may_change(group):
-                continue
             own = _choice(grouped, group)
+            # what stays on the chip between groups fits their tilings
+            if not self._rivals.may_change(group) or _hands(own):
+                continue
             best = self._of(group, own)
             assert best is not None
             others = self._rivals.tilings(group, own, _TILINGS) if self._left > 0 else []
@@ -312,7 +330,10 @@ class _Chooser:
                     break
                 if other.tiling.tiles * other.tiling.core_tiles > _TILES * own.tiling.tiles * own.tiling.core_tiles:
                     continue
-                its = self._of(group, other)
+                try:
+                    its = self._of(group, other)
+                except _UsedUpError:
+                    continue
                 if its is not None and self._value(totals - best + its) < self._value(totals):
                     totals, best, better[group] = totals - best + its, its, other
             self._forget(group, [other for other in others if other is not better.get(group)])
@@ -324,7 +345,7 @@ class _Chooser:
             (group, Totals.of((choice.cost,)), its)
             for (group, _), (choice, its, _) in self._alone.items()
             # what a group takes while something stays on the chip it takes beside such groups only
-            if its is not None and choice.tiling.configuration.handover == NOTHING_HANDED
+            if its is not None and not _hands(choice)
         ]
         own = self._sum(grouped)
         assert own is not None
@@ -339,9 +360,11 @@ class _Chooser:
         return self._rivals.regrouped(met, weights[self._objective], self._outside)
 
     def _of(self, group: int, choice: Choice) -> Totals | None:
-        """What a group takes by itself; None if it has no program."""
+        """What a group takes by itself; None if it has no program. Raises _UsedUpError."""
         key = group, choice.tiling
         if key not in self._alone:
+            if self._left <= self._too_long.get(key, 0):
+                raise _UsedUpError("no group is tried any more", stage="choose", limit=self._budget)
             self._alone[key] = self._simulated(group, choice)
         return self._alone[key].totals
 
@@ -356,8 +379,14 @@ class _Chooser:
             only = steps.groups[0]
             totals = self._alike.get(only.likeness)
             if totals is None:
-                time = time_of(steps.lowered(), self._profile)
-                self._left -= time.commands
+                before = self._left
+                try:
+                    time = time_of(steps.lowered(actions_max=before - steps.actions), self._profile)
+                except TooManyActionsError as error:
+                    self._too_long[group, choice.tiling] = before
+                    raise _UsedUpError(error.message, stage="choose", limit=before) from error
+                finally:
+                    self._left -= steps.actions
                 self._tilings += 1
                 totals = self._alike[only.likeness] = self._figures(time)
             return _Met(choice, totals, only.original or only)
@@ -376,11 +405,14 @@ class _Chooser:
     def _sum(self, grouped: Grouped) -> Totals | None:
         """What the groups take, each by itself; None if one could not be simulated."""
         totals = Totals()
-        for group in grouped.groups:
-            its = self._of(group, _choice(grouped, group))
-            if its is None:
-                return None
-            totals += its
+        try:
+            for group in grouped.groups:
+                its = self._of(group, _choice(grouped, group))
+                if its is None:
+                    return None
+                totals += its
+        except _UsedUpError:
+            return None
         return totals
 
     # --- whole plans --------------------------------------------------------------------------------------------------
@@ -392,7 +424,14 @@ class _Chooser:
             return None
 
         def simulated() -> LoweredSegment | None:
-            lowered = self._lowering.within_limits(lambda: self._lowering.steps_of(self._facts, found, found.groups))
+            made: list[SegmentSteps] = []
+
+            def steps() -> SegmentSteps:
+                made.append(self._lowering.steps_of(self._facts, found, found.groups))
+                return made[-1]
+
+            lowered = self._lowering.within_limits(steps, self._actions_max)
+            self._actions = sum(its.actions for its in made)
             assert lowered.program is not None
             if self._lowering.refused(self._facts, found, lowered) is not None:
                 return None
@@ -442,6 +481,11 @@ class _Chooser:
         """The objective of the whole with a segment that takes this; then its cycles."""
         whole = self._outside + totals
         return float(objective_value(self._objective, whole)), float(whole.cycles)
+
+
+def _hands(choice: Choice) -> bool:
+    """True if something stays on the chip from or to other groups, or meanwhile."""
+    return choice.tiling.configuration.handover != NOTHING_HANDED
 
 
 def _choice(grouped: Grouped, group: int) -> Choice:

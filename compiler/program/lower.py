@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -223,9 +224,12 @@ class LowerSegments:
                 raise
             return self._with_proof(LoweredSegment.of(steps().lowered(LISTED_ALL)))
 
-    def within_limits(self, steps: Callable[[], SegmentSteps]) -> LoweredSegment:
-        """A segment's program; as loops throughout if it would exceed what the profile allows otherwise."""
-        lowered = LoweredSegment.of(steps().lowered())
+    def within_limits(self, steps: Callable[[], SegmentSteps], actions_max: float = inf) -> LoweredSegment:
+        """A segment's program; as loops throughout if it would exceed what the profile allows otherwise.
+
+        Raises TooManyActionsError where it takes more than so many actions.
+        """
+        lowered = LoweredSegment.of(steps().lowered(actions_max=actions_max))
         assert lowered.program is not None
         if self._exceeds(lowered) and not _loops_throughout(lowered.program):
             # what was listed for its speed is shorter as loops

@@ -33,16 +33,19 @@ def least_of(
     `met`: of each of those the price, and what it took. Within a plan prices err alike, so a group is expected to take
     its price times their mean factor; of the sum so many standard `errors` are taken off. No group moves fewer bytes
     than its price says, or takes less time than these at the DRAM's `rate` (bytes per cycle) or its array's work; while
-    few were met this bound is the answer.
+    few were met this bound is the answer, but for the mean (without errors).
     """
     found = _rows([_bound(price, rate) for price in prices]).sum(axis=0)
-    if len(met) >= _ENOUGH and prices:
+    if prices and (len(met) >= _ENOUGH or not errors):
         priced, taken = _rows([price for price, _ in met]), _rows([its for _, its in met])
         open_ = _rows([Totals.of((price,)) for price in prices])
-        factors = np.where(priced > 0, taken / np.maximum(priced, 1e-300), 1.0)
-        # of the mean factor, and of what each group deviates from it
-        error = factors.std(axis=0, ddof=1) * np.sqrt(open_.sum(axis=0) ** 2 / len(met) + (open_**2).sum(axis=0))
-        found = np.maximum(found, factors.mean(axis=0) * open_.sum(axis=0) - errors * error)
+        factors = np.where(priced > 0, taken / np.maximum(priced, 1e-300), 1.0) if met else np.ones((1, 3))
+        least = factors.mean(axis=0) * open_.sum(axis=0)
+        if errors:
+            # of the mean factor, and of what each group deviates from it
+            error = factors.std(axis=0, ddof=1) * np.sqrt(open_.sum(axis=0) ** 2 / len(met) + (open_**2).sum(axis=0))
+            least -= errors * error
+        found = np.maximum(found, least)
     dram_bytes, cycles, energy_pj = found.tolist()
     return Totals(dram_bytes=dram_bytes, cycles=cycles, energy_pj=energy_pj)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from compiler.program.steps.group_columns import LISTED_ALL, LISTED_MAX, GroupCo
 from compiler.program.steps.group_steps import GroupSteps, recorder_of
 from compiler.program.steps.order import Phases, Turns, turns_of
 from compiler.program.steps.phases import phases_of, waits_of
+from compiler.program.steps.recorder import TooManyActionsError
 from compiler.program.steps.rows import CommandRows, rows_of
 from compiler.program.steps.waits import (
     Inside,
@@ -78,7 +80,7 @@ class SegmentSteps:
         ops = sorted(op for group in groups for op in group.ops)
         made = frozenset(facts.graph.ops[op].output for op in ops)
         self._context = context = Context(facts, self._machine, made, outputs, decoders, address_tables)
-        recorder = recorder_of(context)
+        self._recorder = recorder = recorder_of(context)
         self._residents: list[Resident] = []
         if profile.is_stationary:
             parts = resident_parts(context, profile, ops if segment_ops is None else segment_ops, resident_bytes)
@@ -86,7 +88,7 @@ class SegmentSteps:
         beside = profile.beside(resident_bytes)
         self._steps: list[Step] = []
         self.groups: list[SegmentGroup] = []
-        equals = EqualGroups() if equal_groups is None else equal_groups
+        self._equals = equals = EqualGroups() if equal_groups is None else equal_groups
         for planned in groups:
             numbers: dict[int, int] = {}
             setting = Setting.of(context, planned.ops, len(self._steps))
@@ -101,20 +103,35 @@ class SegmentSteps:
 
             self.groups.append(equals.group(setting, planned.tiling, resident_bytes, lowered))
 
-    def lowered(self, listed_max: int = LISTED_MAX) -> Program:
+    @property
+    def actions(self) -> int:
+        """How many actions groups were asked for so far that are like none lowered before."""
+        return self._recorder.count
+
+    def lowered(self, listed_max: int = LISTED_MAX, actions_max: float = inf) -> Program:
         """The program; of the orders that each group may have the one in which the group alone is fastest.
 
         Groups of at most `listed_max` commands do not loop, nor do those that loops hardly shorten (0: all loop, but
-        for those of one iteration), nor those without an order that all iterations have.
+        for those of one iteration), nor those without an order that all iterations have. Raises TooManyActionsError
+        where it takes more than `actions_max` actions.
         """
         limits = [listed_max] * len(self.groups)
-        while True:
-            try:
-                return self._lowered(limits)
-            except NoCommonOrderError as error:
-                if limits[error.group] == LISTED_ALL:
-                    raise
-                limits[error.group] = LISTED_ALL
+        self._recorder.limit = self._recorder.count + actions_max
+        try:
+            while True:
+                try:
+                    return self._lowered(limits)
+                except NoCommonOrderError as error:
+                    if limits[error.group] == LISTED_ALL:
+                        raise
+                    limits[error.group] = LISTED_ALL
+        except TooManyActionsError:
+            for group in self.groups:
+                self._equals.forget(group)
+            raise
+        finally:
+            # other segments may ask these groups again
+            self._recorder.limit = inf
 
     def _lowered(self, limits: Sequence[int]) -> Program:
         found = [_Found(group, group.columns(limit)) for group, limit in zip(self.groups, limits, strict=True)]
