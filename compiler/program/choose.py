@@ -128,8 +128,8 @@ class _Chooser:
         # what groups take by themselves: by ops and tiling, and by what groups that take the same have in common
         self._alone: dict[tuple[int, Tiling], _Met] = {}
         self._alike: dict[tuple[object, ...], Totals] = {}
-        # by ops and tiling with how many actions it could not be lowered
-        self._too_long: dict[tuple[int, Tiling], int] = {}
+        # what takes more than all of a budget to be lowered
+        self._too_long: set[tuple[int, Tiling]] = set()
         self._left = self._budget = self._tilings = self._actions = 0
         self._tiles_max: float = inf
         self._actions_max: float = inf
@@ -277,8 +277,8 @@ class _Chooser:
             if other is None or other.groups in tried:
                 break
             tried.add(other.groups)
-            its = self._sum(other)
-            if its is not None and self._value(its) < self._value(least):
+            its = self._sum(other, least)
+            if its is not None:
                 best, least = other, its
         plain = self._retiled(best, least)
         handed = plain if plain.apart else self._handed(plain)
@@ -363,7 +363,7 @@ class _Chooser:
         """What a group takes by itself; None if it has no program. Raises _UsedUpError."""
         key = group, choice.tiling
         if key not in self._alone:
-            if self._left <= self._too_long.get(key, 0):
+            if self._left <= 0 or key in self._too_long:
                 raise _UsedUpError("no group is tried any more", stage="choose", limit=self._budget)
             self._alone[key] = self._simulated(group, choice)
         return self._alone[key].totals
@@ -379,12 +379,11 @@ class _Chooser:
             only = steps.groups[0]
             totals = self._alike.get(only.likeness)
             if totals is None:
-                before = self._left
                 try:
-                    time = time_of(steps.lowered(actions_max=before - steps.actions), self._profile)
+                    time = time_of(steps.lowered(actions_max=self._budget), self._profile)
                 except TooManyActionsError as error:
-                    self._too_long[group, choice.tiling] = before
-                    raise _UsedUpError(error.message, stage="choose", limit=before) from error
+                    self._too_long.add((group, choice.tiling))
+                    raise _UsedUpError(error.message, stage="choose", limit=self._budget) from error
                 finally:
                     self._left -= steps.actions
                 self._tilings += 1
@@ -402,18 +401,23 @@ class _Chooser:
                 self._lowering.lowered.groups.forget(met.original)
                 self._alone[key] = met._replace(original=None)
 
-    def _sum(self, grouped: Grouped) -> Totals | None:
-        """What the groups take, each by itself; None if one could not be simulated."""
+    def _sum(self, grouped: Grouped, below: Totals | None = None) -> Totals | None:
+        """What the groups take, each by itself; None if one could not be simulated, or if they do not take less."""
         totals = Totals()
+        costs = [_choice(grouped, group).cost for group in grouped.groups]
         try:
-            for group in grouped.groups:
+            for number, group in enumerate(grouped.groups):
+                if below is not None:
+                    least = totals + least_of(costs[number:], [], self._rate)
+                    if self._value(least) >= self._value(below):
+                        return None
                 its = self._of(group, _choice(grouped, group))
                 if its is None:
                     return None
                 totals += its
         except _UsedUpError:
             return None
-        return totals
+        return totals if below is None or self._value(totals) < self._value(below) else None
 
     # --- whole plans --------------------------------------------------------------------------------------------------
 
