@@ -48,6 +48,12 @@ def test_while_few_groups_were_met_only_what_none_can_undercut_is_said() -> None
     assert (found.cycles, found.dram_bytes, found.energy_pj) == (5_000, 4_096, 0.0)
 
 
+@pytest.mark.parametrize(("factors", "mean"), [((), 1.0), ((1.5,), 1.5), ((1.4, 1.8), 1.6)])
+def test_when_no_more_can_be_met_the_mean_decides_however_few_were(factors: tuple[float, ...], mean: float) -> None:
+    costs, cycles = priced(2_000, 3_000)
+    assert least_of(costs, met(*factors), RATE, 0.0).cycles == pytest.approx(mean * cycles)
+
+
 def test_groups_take_as_much_more_than_their_price_as_those_that_were_met() -> None:
     costs, cycles = priced(2_000, 3_000)
     assert least_of(costs, met(*[1.5] * 5), RATE).cycles == pytest.approx(1.5 * cycles)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from compiler.program.lower import handed_out
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps import equal_groups
 from compiler.program.steps.equal_groups import EqualGroups
+from compiler.program.steps.recorder import TooManyActionsError
 from compiler.program.steps.segment import SegmentSteps
 from tests.compiler.program.lowered import Lowered, Network
 from tests.models import Model, partition_of
@@ -108,6 +110,33 @@ def test_an_equal_group_does_what_it_would_do_if_it_were_lowered(
         assert ours.regions == each.regions
         assert ours.units == each.units
         assert time_of(ours, profile).ticks == time_of(each, profile).ticks
+
+
+def test_a_program_that_takes_too_many_actions_is_given_up_and_can_be_made_afterwards() -> None:
+    (segment,) = segments_of(network_of(blocks), "edge4")
+
+    facts, profile, name, groups, outputs, resident_bytes, decoders = segment
+
+    def steps_of(equals: EqualGroups) -> SegmentSteps:
+        return SegmentSteps(facts, profile, name, groups, outputs, resident_bytes, decoders, None, equals)
+
+    equals = EqualGroups()
+    whole = steps_of(equals)
+    expected = whole.lowered().commands
+    # what is like others takes no actions
+    np.testing.assert_array_equal(steps_of(equals).lowered(actions_max=0).commands, expected)
+    for share in (0.0, 0.5, 1.0):
+        others = EqualGroups()
+        steps = steps_of(others)
+        asked = steps.actions
+        most = int(share * (whole.actions - asked))
+        if share < 1:
+            with pytest.raises(TooManyActionsError) as raised:
+                steps.lowered(actions_max=most)
+            assert raised.value.limit == asked + most
+            # no other group is like one that was given up
+            assert all(its.original is None for its in steps_of(others).groups[:1])
+        np.testing.assert_array_equal(steps.lowered(actions_max=inf if share < 1 else most).commands, expected)
 
 
 def test_stationary_weights_have_places_of_their_own_so_no_group_of_a_segment_is_like_another() -> None:
