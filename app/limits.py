@@ -43,14 +43,20 @@ def refuse_decided(what: str, settings: Sequence[str]) -> None:
 def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Iterator[None]:
     """Runs a block with a time limit (seconds) and a limit on memory growth (bytes); raises LimitError beyond."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    is_late = False
 
-    def expired(_signal: int, _frame: FrameType | None) -> None:
-        raise LimitError(
+    def too_late() -> LimitError:
+        return LimitError(
             "the compilation took longer than time_limit_s allows",
             code="time_limit",
             limit=time_limit_s,
             hint="Raise time_limit_s or compile a smaller model",
         )
+
+    def expired(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal is_late
+        is_late = True
+        raise too_late()
 
     previous = signal.signal(signal.SIGALRM, expired)
     try:
@@ -67,6 +73,9 @@ def bounded(time_limit_s: float | None, memory_limit_bytes: int | None) -> Itera
         # what the handler itself does takes memory too
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        # a library that calls back into Python may make an error of its own of the alarm's
+        if is_late and (isinstance(error, InternalError) or not isinstance(error, TesseraError)):
+            raise too_late() from error
         is_short = memory_limit_bytes is not None and _ran_short(error, limit)
         if not is_short and not isinstance(error, MemoryError):
             raise

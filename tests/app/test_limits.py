@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.limits import bounded
-from compiler.errors import LimitError
+from compiler.errors import InternalError, LimitError
 
 
 def test_a_limit_that_runs_out_in_a_callback_of_the_collector_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,3 +44,18 @@ def _collect_and_sleep() -> None:
     with bounded(0.05, None):
         gc.collect()
         time.sleep(5)
+
+
+@pytest.mark.parametrize("error", [SystemError("a call returned with an error set"), InternalError("a pass failed")])
+def test_what_a_library_makes_of_the_alarm_is_the_limit(error: Exception) -> None:
+    with pytest.raises(LimitError) as caught, bounded(0.05, None):
+        try:
+            time.sleep(5)
+        except LimitError as alarm:
+            raise error from alarm
+    assert caught.value.code == "time_limit"
+
+
+def test_an_error_before_the_limit_stays_itself() -> None:
+    with pytest.raises(InternalError), bounded(60, None):
+        raise InternalError("a pass failed")
