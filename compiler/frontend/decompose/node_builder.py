@@ -97,8 +97,11 @@ class NodeList:
         if not isinstance(extent, Dim):
             return self.constant(np.arange(extent, dtype=np.int64))
         zero, one = (self.number(number, "int64") for number in (0, 1))
-        length = self.add("Gather", self.add("Shape", value), self.number(axis, "int64"), axis=0)
-        return self.add("Range", zero, length, one)
+        return self.add("Range", zero, self.extent(value, axis), one)
+
+    def extent(self, value: str, axis: int) -> str:
+        """The extent of an axis of `value`, as a scalar."""
+        return self.add("Gather", self.add("Shape", value), self.number(axis, "int64"), axis=0)
 
     def number(self, value: float, dtype: str) -> str:
         """A constant scalar."""
