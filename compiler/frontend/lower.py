@@ -19,6 +19,7 @@ from compiler.errors import ModelError, TesseraError
 from compiler.frontend.constant_values import derive, literal
 from compiler.frontend.contributed import contributed, dequantised_in_eight_bits
 from compiler.frontend.decompose import decompose, why_not_decomposed
+from compiler.frontend.decompose.classical import classical_nodes
 from compiler.frontend.decompose.merge_axes import narrow, too_wide
 from compiler.frontend.fixed_extents import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
 from compiler.frontend.fold import (
@@ -198,9 +199,8 @@ class _Lowering:
                 return "the compiler computed other values than ONNX Runtime (see degraded)"
             domain = plain_domain(node.domain)
             reason = self._native(node, name, call, scope) if not domain else f"domain {domain} runs on the host"
-            if reason is None or self._expanded(node, name, call, signature, scope):
-                return None
-            return reason
+            is_lowered = reason is None or self._expanded(node, name, call, signature, scope)
+            return None if is_lowered else reason
         except ModelError as error:
             objection = error
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -414,8 +414,12 @@ class _Lowering:
     # What the accelerator does not run ------------------------------------------------------------------------------
 
     def _expanded(self, node: onnx.NodeProto, name: str, call: Call, signature: Signature, scope: Scope) -> bool:
-        """Replaces the operator by its ONNX function body, if it has a useful one; True if it did."""
+        """Replaces an operator of ai.onnx.ml, or one by its ONNX function body if that is useful; True if it did."""
         schema = signature.schema
+        found = classical_nodes(node, replace(call, opset=scope.version("")), self.fresh)
+        if found is not None:
+            self._nodes(found, name, replace(scope, depth=scope.depth + 1), inner_names=False)
+            return True
         if not has_function(schema) or plain_domain(node.domain):
             return False
         if any(t is not None and (not t.is_known or t.dtype not in DTYPE_NAMES) for t in call.inputs):

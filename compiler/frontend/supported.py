@@ -9,6 +9,7 @@ import onnx
 
 from compiler.frontend.constant_values import MAX_COMPUTED_BYTES
 from compiler.frontend.decompose import DECOMPOSED
+from compiler.frontend.decompose.classical import CLASSICAL_DOMAIN, CLASSICAL_FORMS
 from compiler.frontend.decompose.contributed_fused import FUSED_FORMS
 from compiler.frontend.decompose.contributed_quantised import CONTRIBUTED_FORMS
 from compiler.frontend.exact_moves import MOVES, ORDERS
@@ -128,6 +129,12 @@ def _others() -> Iterator[str]:
     yield ""
     yield f"Decomposed into native operators by Tessera: {_list(replaced)}."
     yield ""
+    yield (
+        f"Of {CLASSICAL_DOMAIN}: {_list(set(CLASSICAL_FORMS))}; of a Binarizer and Imputer those of floats, of linear"
+        " models those without a transform, of classifiers those with integers for three labels or more, which may end"
+        " in SOFTMAX or LOGISTIC."
+    )
+    yield ""
     yield f"Replaced by ONNX's own function of other operators: {_list(functions)}."
     yield ""
     yield "## Operators evaluated at compile time"
@@ -143,8 +150,8 @@ def _others() -> Iterator[str]:
     yield "## Operators on the host"
     yield ""
     yield (
-        f"{_list(rest)}; all of ai.onnx.ml; and native operators beyond their limits. An operator that reads a value of"
-        " a shape unknown before the run stays on the host too."
+        f"{_list(rest)}; of {CLASSICAL_DOMAIN} all others; and native operators beyond their limits. An operator that"
+        " reads a value of a shape unknown before the run stays on the host too."
     )
     yield ""
 
