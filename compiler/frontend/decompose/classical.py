@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import onnx
 
+from compiler.frontend.decompose.lp_normalization import divided
 from compiler.frontend.decompose.node_builder import Fresh, NodeList
 from compiler.ops.base import Call
 
 CLASSICAL_DOMAIN: Final = "ai.onnx.ml"
 # The first operator set of the standard with Where and IsNaN.
 _SELECTS: Final = 9
-# From these operator sets on axes of all reductions are inputs, and floats compare as equal.
-_AXES_AS_INPUT: Final = 18
+# From this operator set on floats compare as equal.
 _COMPARES: Final = 11
 _NUMBERS: Final = ("float32", "int64", "int32")
 _ROWS: Final = 2
@@ -93,12 +93,7 @@ def _normalizer(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     reduction = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}.get(str(call.attributes.get("norm", "MAX")))
     if reduction is None or len(call.tensor(0).shape) != _ROWS or nodes.opset < _COMPARES:
         return False
-    data = _floats(node, call, nodes)
-    by_input = nodes.opset >= _AXES_AS_INPUT
-    axes: dict[str, Any] = {} if by_input else {"axes": [1]}
-    size = nodes.add(reduction, data, *([nodes.integers([1])] if by_input else []), keepdims=1, **axes)
-    nothing = nodes.add("Equal", size, nodes.number(0, "float32"))
-    nodes.add("Div", data, nodes.add("Where", nothing, nodes.number(1, "float32"), size), out=node.output[0])
+    divided(nodes, _floats(node, call, nodes), reduction, 1, "float32", node.output[0])
     return True
 
 
