@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 import onnx
 
-from compiler.frontend.decompose.lp_normalization import divided
 from compiler.frontend.decompose.node_builder import Fresh, NodeList
 from compiler.ops.base import Call
 
@@ -93,7 +92,10 @@ def _normalizer(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     reduction = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}.get(str(call.attributes.get("norm", "MAX")))
     if reduction is None or len(call.tensor(0).shape) != _ROWS or nodes.opset < _COMPARES:
         return False
-    divided(nodes, _floats(node, call, nodes), reduction, 1, "float32", node.output[0])
+    data = _floats(node, call, nodes)
+    size = nodes.reduce(reduction, data, 1)
+    nothing = nodes.add("Equal", size, nodes.number(0, "float32"))
+    nodes.add("Div", data, nodes.add("Where", nothing, nodes.number(1, "float32"), size), out=node.output[0])
     return True
 
 

@@ -11,23 +11,25 @@ from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeL
 from compiler.ops.base import FLOATS, Call
 
 _REDUCTIONS: Final = MappingProxyType({1: "ReduceL1", 2: "ReduceL2"})
-# The first operator sets with Where, and with Equal of floats.
-_SELECTS: Final = 11
-
-
-def divided(nodes: NodeList, data: str, reduction: str, axis: int, dtype: str, out: str) -> None:
-    """Data over a reduction of it along an axis; a reduction of 0 divides nothing."""
-    size = nodes.reduce(reduction, data, axis)
-    nothing = nodes.add("Equal", size, nodes.number(0, dtype))
-    nodes.add("Div", data, nodes.add("Where", nothing, nodes.number(1, dtype), size), out=out)
+# From this operator set on the bounds of Clip are inputs instead of attributes.
+_BOUNDS_AS_INPUTS: Final = 11
+# The smallest number above 0 of float16, and what float32 and bfloat16 hold in full: lengths are no smaller, or 0.
+_SMALLEST: Final = MappingProxyType({"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126})
 
 
 def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    """Vectors of zeros stay zeros: what divides is kept above 0."""
     tensor, axis = call.tensor(0), call.integer("axis", -1)
     rank = len(tensor.shape)
     if not -rank <= axis < rank:
         call.fail("axis is none of the input's", actual=axis, limit=f"{-rank} to {rank - 1}")
-    divided(nodes, node.input[0], _REDUCTIONS[call.integer("p", 2)], axis % rank, tensor.dtype, node.output[0])
+    length = nodes.reduce(_REDUCTIONS[call.integer("p", 2)], node.input[0], axis % rank)
+    least = _SMALLEST[tensor.dtype]
+    if nodes.opset < _BOUNDS_AS_INPUTS:
+        length = nodes.add("Clip", length, min=least)
+    else:
+        length = nodes.add("Clip", length, nodes.number(least, tensor.dtype))
+    nodes.add("Div", node.input[0], length, out=node.output[0])
 
 
 def _order(_: onnx.NodeProto, call: Call) -> object | None:
@@ -39,8 +41,5 @@ LP_NORMALIZATION: Final = Decomposition(
     op_type="LpNormalization",
     replace=_replace,
     dtypes=MappingProxyType({0: FLOATS}),
-    limits=(
-        Limit("p is 1 or 2", _order),
-        Limit("the operator set is 11 or newer", lambda _, call: call.opset if call.opset < _SELECTS else None),
-    ),
+    limits=(Limit("p is 1 or 2", _order),),
 )

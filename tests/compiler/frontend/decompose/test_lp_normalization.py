@@ -11,7 +11,7 @@ from tests.compiler.planning import BY_RULES
 from tests.models import Model, import_graph
 
 
-@pytest.mark.parametrize("opset", [11, 18])
+@pytest.mark.parametrize("opset", [7, 11, 18])
 @pytest.mark.parametrize(("order", "axis"), [(1, 1), (2, -1), (2, 0)])
 def test_a_normalised_vector_is_divided_by_its_length(order: int, axis: int, opset: int) -> None:
     model = Model(opset=opset)
@@ -21,12 +21,3 @@ def test_a_normalised_vector_is_divided_by_its_length(order: int, axis: int, ops
     values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
     assert str(values.judge).startswith("ONNX Runtime")
     assert all(output.holds for output in values.outputs)
-
-
-def test_an_older_operator_set_leaves_it_to_the_host() -> None:
-    model = Model(opset=9)
-    model.output(model.node("LpNormalization", [model.input([3, 4])], name="it"))
-    graph = import_graph(model.data())
-    assert [host.reason for host in graph.host.values()] == [
-        "not run by the accelerator unless the operator set is 11 or newer (here 9)"
-    ]
