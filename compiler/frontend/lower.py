@@ -40,7 +40,6 @@ from compiler.frontend.host_nodes import HostNodes
 from compiler.frontend.inline_functions import (
     FunctionTable,
     all_nodes,
-    branch_nodes,
     has_function,
     instantiate,
     schema_function,
@@ -51,6 +50,7 @@ from compiler.frontend.node_attributes import node_names
 from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
 from compiler.frontend.tensor_table import ValueTable
+from compiler.frontend.unrolled import known_body
 from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
@@ -193,7 +193,7 @@ class _Lowering:
         objection: TesseraError
         try:
             check_types(signature, name, call.inputs)
-            if self._branch(node, name, call, scope):
+            if self._known_body(node, name, call, scope):
                 return None
             if name in self.left_to_host:
                 return "the compiler computed other values than ONNX Runtime (see degraded)"
@@ -217,15 +217,11 @@ class _Lowering:
             return True
         return found is not None and self._append(*found, node.output[0], name)
 
-    def _branch(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
-        """Replaces an If with a known condition by the taken branch; True if it did."""
-        if node.op_type != "If" or 0 not in call.values or call.tensor(0).at_maxima:
-            return False
-        branch = "then_branch" if call.values[0].reshape(-1)[0] else "else_branch"
-        graph = next(attribute.g for attribute in node.attribute if attribute.name == branch)
-        body = branch_nodes(graph, node, name, self.fresh)
-        self._nodes(body, name, replace(scope, depth=scope.depth + 1), inner_names=True)
-        return True
+    def _known_body(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
+        """Replaces control flow whose way is known by the nodes that it runs; True if it did."""
+        body = known_body(node, call, name, self.fresh)
+        self._nodes(body or (), name, replace(scope, depth=scope.depth + 1), inner_names=True)
+        return body is not None
 
     def _native(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> str | None:
         """Evaluates the node, replaces it by other nodes, or appends its op; None on success, else the reason."""

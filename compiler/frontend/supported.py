@@ -19,6 +19,7 @@ from compiler.frontend.inline_functions import MAX_CALL_DEPTH, MAX_EXPANDED_NODE
 from compiler.frontend.lower import CONTROL_FLOW
 from compiler.frontend.protobuf_weights import MAX_NODES, MAX_STRUCTURE_BYTES, MAX_VALUES
 from compiler.frontend.read import MAX_FILE_BYTES
+from compiler.frontend.unrolled import MAX_UNROLLED
 from compiler.frontend.validate import MAX_ELEMENTS, MAX_INPUTS, MAX_NAME_BYTES, MAX_NESTING, MAX_RANK
 from compiler.host_bound import HOST_BOUND
 from compiler.ops import ALL_KINDS, CONTRIBUTED_DOMAIN, CONTRIBUTED_KINDS, OP_KINDS, describe_kinds
@@ -145,7 +146,11 @@ def _others() -> Iterator[str]:
         f" Also evaluated, up to that size: {_list(set(EVALUATED_AT_ONCE))}."
     )
     yield ""
-    yield "An If with a known condition is replaced by the branch that it takes."
+    yield (
+        "An If with a known condition is replaced by the branch that it takes; a Loop by a constant number of trips,"
+        " and a Scan over fixed lengths, by the nodes of all trips if the accelerator may run these, and there are"
+        f" {MAX_UNROLLED} at most."
+    )
     yield ""
     yield "## Operators on the host"
     yield ""
