@@ -19,6 +19,7 @@ from compiler.errors import ModelError, TesseraError
 from compiler.frontend.constant_values import derive, literal
 from compiler.frontend.contributed import contributed, dequantised_in_eight_bits
 from compiler.frontend.decompose import decompose, why_not_decomposed
+from compiler.frontend.decompose.classical import classical_nodes
 from compiler.frontend.decompose.merge_axes import narrow, too_wide
 from compiler.frontend.fixed_extents import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
 from compiler.frontend.fold import (
@@ -39,7 +40,6 @@ from compiler.frontend.host_nodes import HostNodes
 from compiler.frontend.inline_functions import (
     FunctionTable,
     all_nodes,
-    branch_nodes,
     has_function,
     instantiate,
     schema_function,
@@ -50,6 +50,7 @@ from compiler.frontend.node_attributes import node_names
 from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
 from compiler.frontend.tensor_table import ValueTable
+from compiler.frontend.unrolled import known_body
 from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
@@ -192,15 +193,14 @@ class _Lowering:
         objection: TesseraError
         try:
             check_types(signature, name, call.inputs)
-            if self._branch(node, name, call, scope):
+            if self._known_body(node, name, call, scope):
                 return None
             if name in self.left_to_host:
                 return "the compiler computed other values than ONNX Runtime (see degraded)"
             domain = plain_domain(node.domain)
             reason = self._native(node, name, call, scope) if not domain else f"domain {domain} runs on the host"
-            if reason is None or self._expanded(node, name, call, signature, scope):
-                return None
-            return reason
+            is_lowered = reason is None or self._expanded(node, name, call, signature, scope)
+            return None if is_lowered else reason
         except ModelError as error:
             objection = error
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -217,15 +217,11 @@ class _Lowering:
             return True
         return found is not None and self._append(*found, node.output[0], name)
 
-    def _branch(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
-        """Replaces an If with a known condition by the taken branch; True if it did."""
-        if node.op_type != "If" or 0 not in call.values or call.tensor(0).at_maxima:
-            return False
-        branch = "then_branch" if call.values[0].reshape(-1)[0] else "else_branch"
-        graph = next(attribute.g for attribute in node.attribute if attribute.name == branch)
-        body = branch_nodes(graph, node, name, self.fresh)
-        self._nodes(body, name, replace(scope, depth=scope.depth + 1), inner_names=True)
-        return True
+    def _known_body(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
+        """Replaces control flow whose way is known by the nodes that it runs; True if it did."""
+        body = known_body(node, call, name, self.fresh)
+        self._nodes(body or (), name, replace(scope, depth=scope.depth + 1), inner_names=True)
+        return body is not None
 
     def _native(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> str | None:
         """Evaluates the node, replaces it by other nodes, or appends its op; None on success, else the reason."""
@@ -414,8 +410,12 @@ class _Lowering:
     # What the accelerator does not run ------------------------------------------------------------------------------
 
     def _expanded(self, node: onnx.NodeProto, name: str, call: Call, signature: Signature, scope: Scope) -> bool:
-        """Replaces the operator by its ONNX function body, if it has a useful one; True if it did."""
+        """Replaces an operator of ai.onnx.ml, or one by its ONNX function body if that is useful; True if it did."""
         schema = signature.schema
+        found = classical_nodes(node, replace(call, opset=scope.version("")), self.fresh)
+        if found is not None:
+            self._nodes(found, name, replace(scope, depth=scope.depth + 1), inner_names=False)
+            return True
         if not has_function(schema) or plain_domain(node.domain):
             return False
         if any(t is not None and (not t.is_known or t.dtype not in DTYPE_NAMES) for t in call.inputs):

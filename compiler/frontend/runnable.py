@@ -6,8 +6,9 @@ looked at for version numbers and gaps only: their element types are unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import onnx
 from onnx import TensorProto, helper
@@ -15,13 +16,29 @@ from onnx import TensorProto, helper
 from compiler.frontend.inline_functions import all_nodes, subgraphs
 from compiler.frontend.read import UNSAID_OPSET, plain_domain
 
+
+class _Product(NamedTuple):
+    """Which operands are the factors, and the zero point of the second; a first one of None is uint8."""
+
+    first: int | None
+    second: int
+    zero: int
+
+
 # The pinned ONNX Runtime's newest versions; it takes the newest operator set if a model names none.
 _NEWEST_IR: Final = 13
 _NEWEST_OPSET: Final = UNSAID_OPSET
 # Integers whose smallest value divided by -1 traps in the processor; smaller ones are widened.
 _TRAPPING: Final = (TensorProto.INT32, TensorProto.INT64)
-# Products whose sums are exact in 32 bits.
-_PRODUCTS: Final = ("MatMulInteger", "ConvInteger")
+# Products whose sums are exact in 32 bits, by domain and type.
+_PRODUCTS: Final[Mapping[tuple[str, str], _Product]] = MappingProxyType(
+    {
+        ("", "ConvInteger"): _Product(0, 1, 3),
+        ("", "MatMulInteger"): _Product(0, 1, 3),
+        ("com.microsoft", "DynamicQuantizeMatMul"): _Product(None, 1, 3),
+        ("com.microsoft", "MatMulIntegerToFloat"): _Product(0, 1, 5),
+    }
+)
 # The first operator set whose arithmetic broadcasts.
 _BROADCASTS: Final = 7
 
@@ -110,8 +127,8 @@ def _guard(graph: onnx.GraphProto, outer: Mapping[str, int]) -> int:
         safe = [node]
         if _divides(node) and kinds[1] in _TRAPPING:
             safe = _guarded(node, kinds[1])
-        elif _is_product(node) and kinds[:2] == [TensorProto.UINT8, TensorProto.INT8]:
-            safe = _unsigned(node)
+        elif _is_mixed(node, kinds):
+            safe = _unsigned(node, _PRODUCTS[plain_domain(node.domain), node.op_type])
         count += len(safe) > 1
         nodes.extend(safe)
     if count:
@@ -155,17 +172,25 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _is_product(node: onnx.NodeProto) -> bool:
-    return node.op_type in _PRODUCTS and plain_domain(node.domain) == ""
+    return (plain_domain(node.domain), node.op_type) in _PRODUCTS
 
 
-def _unsigned(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+def _is_mixed(node: onnx.NodeProto, kinds: Sequence[int]) -> bool:
+    """True for a product uint8 × int8; `kinds`: the types of the node's inputs."""
+    product = _PRODUCTS.get((plain_domain(node.domain), node.op_type))
+    if product is None or len(kinds) <= product.second or kinds[product.second] != TensorProto.INT8:
+        return False
+    return product.first is None or kinds[product.first] == TensorProto.UINT8
+
+
+def _unsigned(node: onnx.NodeProto, product: _Product) -> list[onnx.NodeProto]:
     """A product uint8 × int8 with 128 added to the second factor and its zero point: its sums stay as they are."""
     result = node.output[0]
     offset = helper.make_node("Constant", [], [f"{result}/offset"], value=_scalar(TensorProto.INT32, 128))
     copy, nodes = onnx.NodeProto(), [offset]
     copy.CopyFrom(node)
-    copy.input.extend([""] * (4 - len(copy.input)))
-    for place in (1, 3):
+    copy.input.extend([""] * (product.zero + 1 - len(copy.input)))
+    for place in (product.second, product.zero):
         made = [f"{result}/unsigned {place}/{name}" for name in ("wide", "moved", "factor")]
         if not copy.input[place]:
             nodes.append(helper.make_node("Constant", [], made[2:], value=_scalar(TensorProto.UINT8, 128)))

@@ -9,6 +9,7 @@ import onnx
 
 from compiler.frontend.constant_values import MAX_COMPUTED_BYTES
 from compiler.frontend.decompose import DECOMPOSED
+from compiler.frontend.decompose.classical import CLASSICAL_DOMAIN, CLASSICAL_FORMS
 from compiler.frontend.decompose.contributed_fused import FUSED_FORMS
 from compiler.frontend.decompose.contributed_quantised import CONTRIBUTED_FORMS
 from compiler.frontend.exact_moves import MOVES, ORDERS
@@ -18,6 +19,7 @@ from compiler.frontend.inline_functions import MAX_CALL_DEPTH, MAX_EXPANDED_NODE
 from compiler.frontend.lower import CONTROL_FLOW
 from compiler.frontend.protobuf_weights import MAX_NODES, MAX_STRUCTURE_BYTES, MAX_VALUES
 from compiler.frontend.read import MAX_FILE_BYTES
+from compiler.frontend.unrolled import MAX_UNROLLED
 from compiler.frontend.validate import MAX_ELEMENTS, MAX_INPUTS, MAX_NAME_BYTES, MAX_NESTING, MAX_RANK
 from compiler.host_bound import HOST_BOUND
 from compiler.ops import ALL_KINDS, CONTRIBUTED_DOMAIN, CONTRIBUTED_KINDS, OP_KINDS, describe_kinds
@@ -128,6 +130,12 @@ def _others() -> Iterator[str]:
     yield ""
     yield f"Decomposed into native operators by Tessera: {_list(replaced)}."
     yield ""
+    yield (
+        f"Of {CLASSICAL_DOMAIN}: {_list(set(CLASSICAL_FORMS))}; of a Binarizer and Imputer those of floats, of linear"
+        " models those without a transform, of classifiers those with integers for three labels or more, which may end"
+        " in SOFTMAX or LOGISTIC."
+    )
+    yield ""
     yield f"Replaced by ONNX's own function of other operators: {_list(functions)}."
     yield ""
     yield "## Operators evaluated at compile time"
@@ -138,13 +146,17 @@ def _others() -> Iterator[str]:
         f" Also evaluated, up to that size: {_list(set(EVALUATED_AT_ONCE))}."
     )
     yield ""
-    yield "An If with a known condition is replaced by the branch that it takes."
+    yield (
+        "An If with a known condition is replaced by the branch that it takes; a Loop by a constant number of trips,"
+        " and a Scan over fixed lengths, by the nodes of all trips if the accelerator may run these, and there are"
+        f" {MAX_UNROLLED} at most."
+    )
     yield ""
     yield "## Operators on the host"
     yield ""
     yield (
-        f"{_list(rest)}; all of ai.onnx.ml; and native operators beyond their limits. An operator that reads a value of"
-        " a shape unknown before the run stays on the host too."
+        f"{_list(rest)}; of {CLASSICAL_DOMAIN} all others; and native operators beyond their limits. An operator that"
+        " reads a value of a shape unknown before the run stays on the host too."
     )
     yield ""
 

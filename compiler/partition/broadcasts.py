@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from compiler.ir.graph import HOST, Graph, Op, Tensor
+from compiler.frontend.constant_values import derive
+from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
 from compiler.ops import definition
 from compiler.ops.elementwise import Elementwise
 from compiler.partition.alone import refused_alone, replace_refused
@@ -26,7 +27,8 @@ _CHANNELS: Final = 1
 class FoldChannels:
     """Pass: such ops that fit no core see their operands with the axes that the constants lack as one.
 
-    Where that is not enough, all axes but the last are seen as channels.
+    Where that is not enough, all axes but the last are seen as channels, or the first axis alone. Last comes a constant
+    that is written out along all axes: its rows, as channels, are small, but its bytes are multiplied.
     """
 
     name: str = "fold-channels"
@@ -53,8 +55,15 @@ class FoldChannels:
             forms.append((tuple(range(shared)), *((axis,) for axis in range(shared, rank))))
         if shared + 1 < rank:
             forms.append((tuple(range(shared)), tuple(range(shared, rank - 1)), (), (rank - 1,)))
+        if shared == 0 and 1 < rank < MAX_AXES:
+            forms.append(((), *((axis,) for axis in range(rank))))
         operands = [graph.tensors[name] for name in op.inputs if name]
-        return [groups for groups in forms if all(_is_view(output, operands, group) for group in groups)]
+        found = [groups for groups in forms if all(_is_view(output, operands, group) for group in groups)]
+        rows: Groups = ((), tuple(range(rank - 1)), (), (rank - 1,))
+        others = [tensor for tensor in operands if tensor not in large]
+        if rows not in found and not output.symbols and all(_is_view(output, others, group) for group in rows):
+            found.append(rows)
+        return found
 
     def _seen(self, graph: Graph, made: Made, op: Op, forms: list[Groups]) -> list[Op]:
         """What stands in place of an op, by the first way in which it fits; itself if there is none."""
@@ -90,10 +99,23 @@ def _regrouped(made: Made, op: Op, groups: Groups) -> list[Op]:
     seen = {name: name for name in op.inputs if not name or not made.tensors[name].shape}
     for name in op.inputs:
         if name not in seen:
-            seen[name] = made.view(ops, op, name, regrouped(made.tensors[name], rank, groups))
+            tensor = made.tensors[name]
+            if tensor.constant is not None and not all(_is_view(output, [tensor], group) for group in groups):
+                seen[name] = made.add(_written_out(tensor, output, groups))
+            else:
+                seen[name] = made.view(ops, op, name, regrouped(tensor, rank, groups))
     result = made.add(regrouped(output, rank, groups))
     return [
         *ops,
         replace(op, inputs=tuple(seen[name] for name in op.inputs), output=result),
         reshape(op, result, output),
     ]
+
+
+def _written_out(tensor: Tensor, output: Tensor, groups: Groups) -> Tensor:
+    """A constant with all positions of a result that it is broadcast to, seen with axes as one."""
+    assert tensor.constant is not None
+    whole = replace(tensor, shape=output.shape, axes=output.axes)
+    view = regrouped(whole, len(output.shape), groups)
+    expanded = derive("Expand", (tensor.constant,), output.shape)
+    return replace(view, constant=derive("Reshape", (expanded,), view.shape))

@@ -370,16 +370,18 @@ class StageTurns:
         """Pieces of equal channels in each core; `use`: how often weights have come before.
 
         Where pieces follow one another in a core, all go through with one slice of the weights before the next one
-        comes, if the stage may cut its channels. Where the weights of the stage's ops take each other's place, each
-        piece passes all ops, and so do all slices that come for each piece.
+        comes, if the stage may cut its channels: a slice of the op that has most of them, whatever its place, so that
+        the others' weights fit, too. Where the weights of the stage's ops take each other's place, each piece passes
+        all ops, and so do all slices that come for each piece.
         """
         rows = _rows(entries)
         together = self._located.group.stays_together(stage.steps)
         at_once = all(len(its) == 1 for entry in rows[0] for its in entry.slices)
         found: list[Turn] = []
         if together and (at_once or (len(rows) > 1 and stage.cuts_channels)):
-            for part in range(max(len(entry.slices[0]) for entry in rows[0])):
-                thin = [_thin(ops, entry, part) for entry in entries if part < len(entry.slices[0])]
+            most = max(range(len(ops)), key=lambda place: max(len(entry.slices[place]) for entry in rows[0]))
+            for part in range(max(len(entry.slices[most]) for entry in rows[0])):
+                thin = [_thin(ops, entry, most, part) for entry in entries if part < len(entry.slices[most])]
                 its = [Turn(row=row, brings=place == 0, use=use, tables=False) for place, row in enumerate(_rows(thin))]
                 use += its[0].uses
                 found += its
@@ -443,12 +445,12 @@ def _rows(entries: list[PieceEntry]) -> list[tuple[PieceEntry, ...]]:
     return [tuple(entry for entry in row if entry is not None) for row in zip_longest(*queues.values())]
 
 
-def _thin(ops: list[OpFacts], entry: PieceEntry, part: int) -> PieceEntry:
-    """A piece with a slice of its channels, whose weights come at once; the piece itself if there is one slice."""
-    axis, piece = ops[0].channel_axis, entry.piece
-    if len(entry.slices[0]) == 1:
+def _thin(ops: list[OpFacts], entry: PieceEntry, place: int, part: int) -> PieceEntry:
+    """A piece with the channels of a slice of one op's weights, of which all come at once; itself if there is one."""
+    axis, piece = ops[place].channel_axis, entry.piece
+    if len(entry.slices[place]) == 1:
         return entry
     assert axis is not None
-    box = (*piece.box[:axis], entry.slices[0][part], *piece.box[axis + 1 :])
+    box = (*piece.box[:axis], entry.slices[place][part], *piece.box[axis + 1 :])
     slices = tuple((channels_of(op, box),) for op in ops)
     return entry._replace(piece=Piece(piece.core, box), slices=slices)

@@ -204,11 +204,25 @@ class RoutineChooser:
             names.setdefault(facts.output, len(names))
         return tuple((self._facts.numbers[op], *(o.numbers[op] for o in self._others)) for op in ops), tuple(wiring)
 
+    def _finds_rows_itself(self, ops: tuple[int, ...]) -> bool:
+        """Whether an op at some extents reads rows of a table in DRAM through what another op of the routine makes.
+
+        What a routine makes on its way is in no DRAM. A table no larger than the result is brought whole; at smaller
+        extents the same table may be the larger one, whose rows come one by one.
+        """
+        made = {self._facts.ops[op].output for op in ops}
+        return any(
+            any(":gathered" in operand.tensor for operand in operands)
+            and any(operand.tensor in made for operand in operands)
+            for facts in (self._facts, *self._others)
+            for operands in (facts.ops[op].operands for op in ops)
+        )
+
     def _search(self, ops: tuple[int, ...]) -> _Best | None:
         """Axis by axis the length that takes least, from the smallest tile on, until none is better."""
         geometry = RoutineGeometry(self._facts, ops)
         gathers = {op.output for op in geometry.ops if any(":gathered" in o.tensor for o in op.operands)}
-        if gathers and ops != (ops[0],):
+        if (gathers and ops != (ops[0],)) or self._finds_rows_itself(ops):
             return None
         least = ((tiled, least_tile(geometry, tiled)) for tiled in axis_choices(geometry))
         fitting = next((one for one in least if self.buffers(ops, geometry, one[1]) is not None), None)

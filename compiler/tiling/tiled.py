@@ -207,18 +207,18 @@ class TiledGroup(GroupCut):
     def passes(self, step: int) -> tuple[int, int]:
         """How often a stage's weights come for one tile, and how often what it reads comes to its pieces.
 
-        Where pieces follow one another in a core, and the weights of the stage's first op pass in slices, pieces go
-        through slice by slice if the stage may cut its channels; else all slices come for each of them, and so do the
-        weights of all ops where these take each other's place.
+        Where pieces follow one another in a core, and weights of the stage pass in slices, pieces go through slice by
+        slice if the stage may cut its channels; else all slices come for each of them, and so do the weights of all ops
+        where these take each other's place.
         """
         found = self.stage_of[step]
         if found is None or found[1].rounds == 1:
             return 1, 1
         steps = found[1].steps
-        slices = 1 if self.homes[steps[0]] is WeightHome.CORE else self.weights[steps[0]].slices
+        slices = max(1 if self.homes[its] is WeightHome.CORE else self.weights[its].slices for its in steps)
         if not self.stays_together(steps):
             return found[1].rounds, 1
-        if slices == 1:
+        if slices <= 1:
             return 1, 1
         return (1, slices) if found[1].cuts_channels else (found[1].rounds, 1)
 

@@ -112,7 +112,8 @@ def _map_over(proto: onnx.ModelProto) -> None:
 
 
 CASES: Final[tuple[Case, ...]] = (
-    case("a-loop-of-3-trips", _loop(3), accept("loop"), "legal"),
+    case("a-loop-of-3-trips", _loop(3), accept(), "legal, written out"),
+    case("a-loop-of-300-trips", _loop(300), accept("loop"), "legal, too long to be written out"),
     case("a-loop-of-no-trips", _loop(0), either(_BODY), "legal: the value passes through"),
     case("a-loop-of-negative-trips", _loop(-5), either(_BODY), "as good as none"),
     case(
@@ -139,7 +140,8 @@ CASES: Final[tuple[Case, ...]] = (
     ),
     case("a-loop-whose-body-has-no-inputs", written(_unsound_body), reject(_BODY, "loop"), "a body of another form"),
     case("loops-nested-20-deep", _nested_loops(20), either(f"{_DEPTH} {_BODY}"), "10^60 steps"),
-    case("a-scan", _scan(1), accept("scan"), "legal"),
+    case("a-scan", _scan(1), accept(), "legal, written out"),
+    case("a-scan-of-300-steps", _scan(1, 300), accept("scan"), "legal, too long to be written out"),
     case("a-scan-of-more-inputs-than-there-are", _scan(9), reject(_BODY, "scan"), "num_scan_inputs beyond the inputs"),
     case("a-scan-of-a-negative-number-of-inputs", _scan(-1), reject(_BODY, "scan"), "num_scan_inputs below 0"),
     case(

@@ -16,6 +16,7 @@ from compiler.frontend.decompose.attention import ATTENTION
 from compiler.frontend.decompose.batch_statistics import BATCH_STATISTICS
 from compiler.frontend.decompose.einsum import EINSUM
 from compiler.frontend.decompose.index_masks import ONE_HOT, TRILU
+from compiler.frontend.decompose.lp_normalization import LP_NORMALIZATION
 from compiler.frontend.decompose.node_builder import Decomposition, Fresh, NodeList
 from compiler.frontend.decompose.quantised_products import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
@@ -29,6 +30,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             BATCH_STATISTICS,
             CONV_INTEGER,
             EINSUM,
+            LP_NORMALIZATION,
             MATMUL_INTEGER,
             ONE_HOT,
             QLINEAR_CONV,

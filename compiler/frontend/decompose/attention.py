@@ -17,7 +17,8 @@ import onnx
 from numpy.typing import NDArray
 
 from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
-from compiler.ops.base import FLOATS, Call
+from compiler.ir.symbol import Dim
+from compiler.ops.base import FLOATS, Call, Refusal
 
 # Inputs by position.
 _MASK: Final = 3
@@ -47,13 +48,13 @@ class _Form:
         return self.past + self.keys
 
 
-def _attention(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """Attention of operator sets from 23 on."""
+def attend(node: onnx.NodeProto, call: Call, nodes: NodeList, *, is_finite: bool = False) -> None:
+    """Attention of operator sets from 23 on; `is_finite`: the mask adds no infinity, so it forbids no key."""
     if call.has(_PAST_KEY) != call.has(_PAST_VALUE):
         call.fail("past_key and past_value must be given together", code="missing_input")
     form = _form(call)
     query, key, value = _heads(node, call, nodes, form)
-    bias = _bias(node, call, nodes, form)
+    bias = _bias(node, call, nodes, form, is_finite=is_finite)
     scores = _scores(call, nodes, form, query, key)
     if bias is not None:
         scores = bias.applied(nodes, scores)
@@ -168,15 +169,15 @@ class _Bias:
         return nodes.add("Where", open_rows, weights, nodes.number(0, form.dtype))
 
 
-def _bias(node: onnx.NodeProto, call: Call, nodes: NodeList, form: _Form) -> _Bias | None:
+def _bias(node: onnx.NodeProto, call: Call, nodes: NodeList, form: _Form, *, is_finite: bool) -> _Bias | None:
     """The mask and the causal limit combined."""
     causal = bool(call.integer("is_causal", 0))
-    after = _causal(nodes, form) if causal else None
+    after = _causal(node, nodes, form) if causal else None
     if not call.has(_MASK):
         # every query may attend itself or an earlier key, so no row is blocked
         return None if after is None else _Bias(allowed=after, added=None, dtype=form.dtype, may_block=False)
     mask = _aligned(node, call, nodes, form)
-    blocks = _may_block(call, form, causal=causal)
+    blocks = not is_finite and _may_block(call, form, causal=causal)
     if call.tensor(_MASK).dtype == "bool":
         allowed = mask if after is None else nodes.add("And", mask, after)
         return _Bias(allowed=allowed, added=None, dtype=form.dtype, may_block=blocks)
@@ -185,11 +186,19 @@ def _bias(node: onnx.NodeProto, call: Call, nodes: NodeList, form: _Form) -> _Bi
     return _Bias(allowed=None, added=mask, dtype=form.dtype, may_block=blocks)
 
 
-def _causal(nodes: NodeList, form: _Form) -> str:
+def _causal(node: onnx.NodeProto, nodes: NodeList, form: _Form) -> str:
     """[queries, total]: True where the key is not after the query."""
-    queries = np.arange(form.queries, dtype=np.int64).reshape(-1, 1) + int(form.past)
-    keys = np.arange(form.total, dtype=np.int64).reshape(1, -1)
-    return nodes.add("LessOrEqual", nodes.constant(keys), nodes.constant(queries))
+    if not any(isinstance(extent, Dim) for extent in (form.queries, form.keys, form.past)):
+        queries = np.arange(form.queries, dtype=np.int64).reshape(-1, 1) + int(form.past)
+        keys = np.arange(form.total, dtype=np.int64).reshape(1, -1)
+        return nodes.add("LessOrEqual", nodes.constant(keys), nodes.constant(queries))
+    axis = 1 if form.flat else 2
+    rows, length = nodes.positions(form.queries, node.input[0], axis), nodes.extent(node.input[1], axis)
+    if form.past:
+        past = nodes.extent(node.input[_PAST_KEY], 2)
+        rows, length = nodes.add("Add", rows, past), nodes.add("Add", length, past)
+    columns = nodes.add("Range", nodes.number(0, "int64"), length, nodes.number(1, "int64"))
+    return nodes.add("LessOrEqual", columns, nodes.unsqueeze(rows, 1))
 
 
 def _aligned(node: onnx.NodeProto, call: Call, nodes: NodeList, form: _Form) -> str:
@@ -252,7 +261,7 @@ def _precision(_: onnx.NodeProto, call: Call) -> object | None:
 # Nodes beyond these limits use ONNX's own function body, which covers more.
 ATTENTION: Final = Decomposition(
     op_type="Attention",
-    replace=_attention,
+    replace=attend,
     dtypes=MappingProxyType(
         {**dict.fromkeys((0, 1, 2, _PAST_KEY, _PAST_VALUE), FLOATS), _MASK: (*FLOATS, "bool"), _VALID_KEYS: ("int64",)}
     ),
@@ -264,3 +273,8 @@ ATTENTION: Final = Decomposition(
         Limit("the softmax is in float32, float16 or bfloat16", _precision),
     ),
 )
+
+
+def why_not_attended(node: onnx.NodeProto, call: Call) -> Refusal | None:
+    """The first limit that an attention breaks, None if `attend` writes it."""
+    return ATTENTION.unsupported(node, call)

@@ -13,12 +13,20 @@ from typing import Final
 
 import onnx
 
+from compiler.frontend.decompose.contributed_attention import (
+    attention,
+    embedding,
+    multi_head_attention,
+    rotary_embedding,
+)
 from compiler.frontend.decompose.node_builder import Fresh, NodeList
 from compiler.ops.base import Call
 
 _MATRIX: Final = 2
 # Where a normalisation hands out the sum that it normalises; the outputs between are statistics.
 _SUM: Final = 3
+# From this operator set on the bounds of Clip are inputs instead of attributes.
+_BOUNDS_AS_INPUTS: Final = 11
 _Writer = Callable[[onnx.NodeProto, Call, NodeList], bool]
 
 
@@ -99,14 +107,76 @@ def _skip_normalisation(normalisation: str, operands: int) -> _Writer:
     return write
 
 
+# Activations behind a fused product: their attributes, in the order of activation_params.
+_ACTIVATIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "Clip": ("min", "max"),
+        "Elu": ("alpha",),
+        "HardSigmoid": ("alpha", "beta"),
+        "LeakyRelu": ("alpha",),
+        "Relu": (),
+        "Selu": ("alpha", "gamma"),
+        "Sigmoid": (),
+        "Softplus": (),
+        "Softsign": (),
+        "Tanh": (),
+        "ThresholdedRelu": ("alpha",),
+    }
+)
+
+
+def _activated(node: onnx.NodeProto, call: Call, nodes: NodeList, product: str, name: str, given: list[float]) -> None:
+    """The activation of a product as the node's result; `given`: values of its attributes, some or all."""
+    attributes = dict(zip(_ACTIVATIONS[name], given, strict=False))
+    inputs = [product]
+    if name == "Clip" and nodes.opset >= _BOUNDS_AS_INPUTS:
+        inputs += [nodes.number(value, call.tensor(0).dtype) for value in given]
+        attributes = {}
+    nodes.add(name, *inputs, out=node.output[0], **attributes)
+
+
+def _convolution(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """FusedConv: a convolution, a sum with data of the result's shape, an activation."""
+    name = str(call.attributes.get("activation", ""))
+    given = call.attributes.get("activation_params", ())
+    if name not in _ACTIVATIONS or not isinstance(given, tuple) or len(given) != len(_ACTIVATIONS[name]):
+        return False
+    operands = [*node.input[:2], *filter(None, [_input(node, 2)])]
+    made = nodes.add("Conv", *operands)
+    nodes.nodes[-1].attribute.extend(item for item in node.attribute if not item.name.startswith("activation"))
+    _activated(node, call, nodes, _biased(node, nodes, made, 3), name, [float(value) for value in given])
+    return True
+
+
+def _gemm(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """FusedGemm: a Gemm and an activation, whose attributes have names of their own."""
+    name = str(call.attributes.get("activation", ""))
+    if name not in _ACTIVATIONS or name == "Clip":
+        return False
+    made = nodes.add("Gemm", *node.input)
+    nodes.nodes[-1].attribute.extend(item for item in node.attribute if not item.name.startswith("activation"))
+    names = [f"activation_{own}" for own in _ACTIVATIONS[name]]
+    if any(own not in call.attributes for own in names):
+        return False
+    _activated(node, call, nodes, made, name, [call.number(own, 0.0) for own in names])
+    return True
+
+
 FUSED_FORMS: Final[Mapping[str, _Writer]] = MappingProxyType(
     {
+        "Attention": attention,
         "BiasGelu": _erf_gelu,
+        "EmbedLayerNormalization": embedding,
         "FastGelu": _tanh_gelu,
+        "FusedConv": _convolution,
+        "FusedGemm": _gemm,
         "FusedMatMul": _matmul,
         "Gelu": _erf_gelu,
+        "MultiHeadAttention": multi_head_attention,
         "QuickGelu": _quick_gelu,
+        "RotaryEmbedding": rotary_embedding,
         "SkipLayerNormalization": _skip_normalisation("LayerNormalization", 2),
         "SkipSimplifiedLayerNormalization": _skip_normalisation("SimplifiedLayerNormalization", 1),
+        "TransposeMatMul": _matmul,
     }
 )

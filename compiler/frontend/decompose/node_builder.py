@@ -97,8 +97,11 @@ class NodeList:
         if not isinstance(extent, Dim):
             return self.constant(np.arange(extent, dtype=np.int64))
         zero, one = (self.number(number, "int64") for number in (0, 1))
-        length = self.add("Gather", self.add("Shape", value), self.number(axis, "int64"), axis=0)
-        return self.add("Range", zero, length, one)
+        return self.add("Range", zero, self.extent(value, axis), one)
+
+    def extent(self, value: str, axis: int) -> str:
+        """The extent of an axis of `value`, as a scalar."""
+        return self.add("Gather", self.add("Shape", value), self.number(axis, "int64"), axis=0)
 
     def number(self, value: float, dtype: str) -> str:
         """A constant scalar."""
@@ -137,9 +140,13 @@ class NodeList:
 
     def reduce_mean(self, value: str, *axes: int) -> str:
         """The mean over axes, which remain with extent 1."""
+        return self.reduce("ReduceMean", value, *axes)
+
+    def reduce(self, op_type: str, value: str, *axes: int) -> str:
+        """A reduction other than the sum over axes, which remain with extent 1."""
         if self.opset < _MEAN_AXES_AS_INPUT:
-            return self.add("ReduceMean", value, axes=list(axes), keepdims=1)
-        return self.add("ReduceMean", value, self.integers(axes), keepdims=1)
+            return self.add(op_type, value, axes=list(axes), keepdims=1)
+        return self.add(op_type, value, self.integers(axes), keepdims=1)
 
     def slice(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
         """Positions [start, end) of one axis, every `step`th (operator sets from 10 on)."""

@@ -179,7 +179,7 @@ def test_an_if_whose_branches_differ_in_shape_keeps_its_readers_on_the_host() ->
 def test_a_scan_stays_on_the_host_with_its_shapes() -> None:
     model = Model()
     x = model.input([4, 3], "x")
-    inner = [helper.make_node("Add", ["s", "part"], ["next"]), helper.make_node("Neg", ["next"], ["row"])]
+    inner = [helper.make_node("Add", ["s", "part"], ["next"]), helper.make_node("Sinh", ["next"], ["row"])]
     graph = body(inner, [("s", FLOAT), ("part", FLOAT)], [("next", FLOAT), ("row", FLOAT)])
     for value in (*graph.input, *graph.output):
         value.type.tensor_type.shape.dim.add().dim_value = 3
@@ -231,13 +231,14 @@ def test_text_is_the_hosts_and_numbers_made_of_it_are_everybodys() -> None:
 def test_ops_of_other_domains_of_onnx_stay_on_the_host() -> None:
     model = Model()
     x = model.relu(model.input([2, 3]))
-    y = model.node("Binarizer", [x], domain="ai.onnx.ml", threshold=0.5, name="binarise")
+    numbers: dict[str, Any] = {"keys_floats": [0.0, 1.0], "values_floats": [5.0, 6.0], "default_float": 7.0}
+    y = model.node("LabelEncoder", [x], domain="ai.onnx.ml", name="label", **numbers)
     model.output(model.node("Neg", [y]))
     proto = model.proto()
     proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
     graph = same_values(proto)
     assert kinds(graph) == ["Relu", "Host", "Neg"]
-    assert reasons(graph) == {"binarise": "domain ai.onnx.ml runs on the host"}
+    assert reasons(graph) == {"label": "domain ai.onnx.ml runs on the host"}
 
 
 @pytest.mark.parametrize(

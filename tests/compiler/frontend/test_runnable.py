@@ -112,3 +112,28 @@ def test_sums_of_products_of_mixed_signs_are_exact_on_every_processor(kind: str,
     assert run.values is not None, run.reason
     moved = 8 * (255 - (0 if zero is None else 5)) * (np.array([127, -128, 127]) - (zero or 0))
     assert run.values[0].ravel().tolist() == moved.tolist()
+
+
+@pytest.mark.parametrize("zero", [None, 3])
+@pytest.mark.parametrize("kind", ["DynamicQuantizeMatMul", "MatMulIntegerToFloat"])
+def test_fused_products_of_mixed_signs_are_exact_on_every_processor(kind: str, zero: int | None) -> None:
+    """Inputs of 0 to 255 in steps of 1 are quantised to themselves; 255 is the only value of most positions."""
+    x: Any = np.array([[0.0, *[255.0] * 7]], dtype=np.float32)
+    w: Any = np.array([[127, -128, 127]] * 8, dtype=np.int8)
+    weights = {"w": w, "one": np.array(1, dtype=np.float32)}
+    if zero is not None:
+        weights["w_zero"] = np.array(zero, dtype=np.int8)
+    its = "" if zero is None else "w_zero"
+    inputs, given = ["x", "w", "one", its], TensorProto.FLOAT
+    if kind == "MatMulIntegerToFloat":
+        x, inputs, given = x.astype(np.uint8), ["x", "w", "one", "one", "", its], TensorProto.UINT8
+    node = helper.make_node(kind, inputs, ["y"], domain="com.microsoft")
+    sides = [helper.make_tensor_value_info("x", given, x.shape)]
+    results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    constants = [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()]
+    graph = helper.make_graph([node], "product", sides, results, initializer=constants)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    run = run_model(helper.make_model(graph, opset_imports=opsets, ir_version=8), {"x": x})
+    assert run.values is not None, run.reason
+    expected = 7 * 255 * (np.array([127, -128, 127]) - (zero or 0))
+    assert run.values[0].ravel().tolist() == expected.tolist()

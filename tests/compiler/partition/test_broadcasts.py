@@ -142,11 +142,31 @@ def test_ops_of_the_host_are_left_to_it() -> None:
     assert [op.kind for op in folded(model.graph()).ops] == ["Reshape", "Add", "Reshape", "Host"]
 
 
-def test_constants_of_each_image_are_left_to_be_refused() -> None:
+def test_a_constant_of_each_image_has_images_for_channels() -> None:
+    model = Model()
+    model.output(model.node("Add", [model.input([4, 3, 160, 160]), model.weight(4, 1, 160, 160)], name="masked"))
+    found = folded(model.graph())
+    assert [op.kind for op in found.ops] == ["Reshape", "Add", "Reshape"]
+    assert found.tensors[found.ops[1].output].shape == (1, 4, 3, 160, 160)
+    assert found.tensors[found.ops[1].inputs[1]].shape == (1, 4, 1, 160, 160)
+    holds(model, "edge4")
+
+
+def test_a_constant_of_each_image_of_which_one_is_too_much_is_written_out_for_all_heads() -> None:
     model = Model()
     x = model.input([2, 3, LARGE, LARGE])
     model.output(model.node("Add", [x, model.weight(2, 1, LARGE, LARGE)], name="masked"))
-    graph = model.graph()
+    found = folded(model.graph())
+    assert [op.kind for op in found.ops] == ["Reshape", "Add", "Reshape"]
+    assert [found.tensors[name].shape for name in found.ops[1].inputs] == [(1, 6 * LARGE, 1, LARGE)] * 2
+    holds(model, "edge4")
+
+
+def test_a_constant_is_not_written_out_along_a_batch_that_varies() -> None:
+    model = Model()
+    x = model.input(["n", 2, 3, LARGE, LARGE])
+    model.output(model.node("Add", [x, model.weight(2, 1, LARGE, LARGE)], name="masked"))
+    graph = model.graph({"n": 4})
     assert folded(graph) is graph
     with pytest.raises(LimitError) as caught:
         compile_model(model.data(), builtin_profile("edge4"), BY_RULES)

@@ -6,12 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from compiler.compile import compile_model
+from compiler.profile import builtin_profile
 from compiler.program.program import Level
 from compiler.program.staged import StagedCores
 from compiler.tiling.tile import HaloMode, Order, Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
 from tests.compiler.program.lowered import Network, chip, group, pair, run, single
 from tests.compiler.program.steps.test_group_steps import steps_of
+from tests.models import Model
 
 
 def turn_numbers(turns: list[list[list[int]]], monkeypatch: pytest.MonkeyPatch, core: int = 0) -> list[int]:
@@ -109,3 +112,19 @@ def test_slices_on_their_way_use_all_of_the_buffer_that_the_plan_has_for_them() 
     size = its.weights[0].slice_bytes
     for addresses in begins.values():
         assert len({(address - min(addresses)) // size for address in addresses}) == 4
+
+
+def test_slices_of_an_op_behind_one_without_weights_come_again_where_others_took_their_place() -> None:
+    """Four slices of a mask pass two buffers, for several pieces that a Reshape without weights makes first."""
+    model = Model()
+    seen = model.node("Reshape", [model.input([4, 2, 49, 49]), model.ints(1, 4, 2, 49, 49)])
+    masked = model.node("Add", [seen, model.weight(1, 4, 1, 49, 49)], name="masked")
+    scores = model.node("Reshape", [masked, model.ints(4, 2, 49, 49)])
+    model.output(model.node("Softmax", [scores], axis=-1))
+    found = compile_model(model.data(), builtin_profile("metaproto-df"))
+    (planned,) = (its for segment in found.plan.segments for its in segment.groups)
+    masks = [op for op in planned.ops if op.node == "masked"]
+    assert [op.weight_slices for op in masks] == [4]
+    assert planned.tiling.core_tiles > 1
+    assert not found.plan.degraded
+    assert all(output.holds for output in found.report.values.outputs)

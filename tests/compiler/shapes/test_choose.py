@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from onnx import TensorProto
 
@@ -97,3 +98,12 @@ def test_results_that_follow_no_input_are_divided() -> None:
     compiled = Compiled.of(model, {"n": (1, 1024)})  # values are compared at n = 1 and 32
     (library,) = compiled.model.libraries
     assert library.routine.tiled == (0, 1)
+
+
+def test_rows_of_a_table_that_is_the_larger_one_at_small_extents_are_not_found_by_the_routine_that_reads_them() -> None:
+    """Labels of three classes: brought whole for nine samples, read one by one in DRAM for one or two."""
+    model = Model()
+    best = model.node("ArgMax", [model.input(["n", 3])], axis=1)
+    model.output(model.node("Gather", [model.constant(np.array([5, 7, 9])), best]), TensorProto.INT64)
+    compiled = Compiled.of(model, {"n": (1, 9)})
+    assert not [miss for n in (1, 2, 9) for miss in compiled.misses({"n": n})]

@@ -15,6 +15,8 @@ from onnx import helper
 from compiler.errors import ModelError
 from tests.compiler.frontend.decompose.replacing import agree, reference, replacement, results
 from tests.compiler.ops.calls import Values
+from tests.compiler.shapes.dynamic import misses
+from tests.models import Model
 
 
 @settings(max_examples=60)
@@ -118,3 +120,19 @@ def test_heads_that_do_not_divide_are_the_models_fault() -> None:
     feeds = {"q": np.ones((1, 3, 2, 4), np.float32), **{n: np.ones((1, 2, 2, 4), np.float32) for n in "kv"}}
     with pytest.raises(ModelError, match="heads"):
         replacement(helper.make_node("Attention", ["q", "k", "v"], ["y"]), feeds, 23, ())
+
+
+@pytest.mark.parametrize("has_past", [False, True])
+def test_causal_attention_serves_lengths_that_vary(has_past: bool) -> None:
+    """Which keys come after a query follows from the extents at hand, not from the largest ones."""
+    model = Model(opset=23, ir_version=10)
+    inputs = [model.input(["n", "s", 16]) for _ in range(3)]
+    outputs = ["attended"]
+    if has_past:
+        inputs += ["", *(model.input(["n", 2, "p", 8]) for _ in range(2))]
+        outputs += ["keys", "values"]
+    heads: dict[str, Any] = {"q_num_heads": 2, "kv_num_heads": 2, "is_causal": 1}
+    for name in model.nodes_out("Attention", inputs, outputs, **heads):
+        model.output(name)
+    ranges = {"n": (1, 3), "s": (1, 6), **({"p": (1, 5)} if has_past else {})}
+    assert not misses(model, ranges, count=3)

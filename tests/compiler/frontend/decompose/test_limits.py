@@ -52,6 +52,8 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
         ["y"],
         {"equation": "ij,jk->ik"},
     ),
+    "cubes": ("LpNormalization", "p is 1 or 2", ones("x"), ["y"], {"p": 3}),
+    "integer vectors": ("LpNormalization", "input 0 is of", ones("x", dtype=np.int32), ["y"], {}),
     "quantised by two axes": ("QLinearMatMul", "at most one axis", QUANTISED | TWO_AXES, ["y"], {}),
     "convolved by two axes": ("QLinearConv", "at most one axis", QUANTISED | IMAGE | TWO_AXES, ["y"], {}),
     "integers by two axes": ("MatMulInteger", "at most one axis", INTEGERS, ["y"], {}),

@@ -1,0 +1,159 @@
+"""Control flow whose way is known, as nodes of the outer graph: branches that are taken, loops (IMPORT-5).
+
+In: an If, Loop or Scan and what is known of its inputs. Out: nodes that make the same results. A loop is written out if
+it is short and every node of its body may run on the accelerator: otherwise the host has to run the body anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from compiler.frontend.decompose import DECOMPOSED
+from compiler.frontend.decompose.node_builder import NodeList
+from compiler.frontend.fold import COMPILE_TIME
+from compiler.frontend.inline_functions import branch_nodes, rename
+from compiler.frontend.read import plain_domain
+from compiler.ir.symbol import Dim
+from compiler.ops import OP_KINDS
+from compiler.ops.base import Call
+
+# Nodes of a loop that is written out, all trips together. A gated layer of 18 steps (234 nodes) is one group, planned
+# in 5 s; one of 36 steps became 19 groups and took four times as long.
+MAX_UNROLLED: Final = 256
+# Scan has its present form from this operator set on.
+_SCANS: Final = 9
+_ON_CHIP: Final = frozenset((*OP_KINDS, *DECOMPOSED, *COMPILE_TIME, "Split"))
+
+
+def known_body(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str]) -> list[onnx.NodeProto] | None:
+    """The nodes in place of control flow; None if its way is not known, or it stays a loop."""
+    match node.op_type:
+        case "If" if 0 in call.values and not call.tensor(0).at_maxima:
+            branch = "then_branch" if call.values[0].reshape(-1)[0] else "else_branch"
+            return branch_nodes(_graph(node, branch), node, name, fresh)
+        case "Loop":
+            return _named(_loop(node, call, name, fresh), name)
+        case "Scan" if call.opset >= _SCANS:
+            return _named(_scan(node, call, name, fresh), name)
+    return None
+
+
+def _named(nodes: list[onnx.NodeProto] | None, name: str) -> list[onnx.NodeProto] | None:
+    """The nodes, each with a name of its own, as the plan calls it."""
+    for number, node in enumerate(nodes or ()):
+        node.name = node.name or f"{name}/{node.op_type}_{number}"
+    return nodes
+
+
+def _graph(node: onnx.NodeProto, attribute: str) -> onnx.GraphProto:
+    graph: onnx.GraphProto = next(item.g for item in node.attribute if item.name == attribute)
+    return graph
+
+
+def _loop(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str]) -> list[onnx.NodeProto] | None:
+    """A Loop whose trips are counted by a constant, and whose condition is never false."""
+    body = _graph(node, "body")
+    if 0 not in call.values or call.tensor(0).at_maxima or not _goes_on(body):
+        return None
+    if call.has(1) and (1 not in call.values or not call.values[1].reshape(-1)[0]):
+        return None
+    carried = list(node.input[2:])
+    trips = call.values[0].reshape(-1)[0]
+    if isinstance(trips, Dim) or not _may_unroll(body, int(trips), node.input):
+        return None
+    nodes = NodeList(call=call, fresh=fresh)
+    stacked: list[list[str]] = [[] for _ in node.output[len(carried) :]]
+    for trip in range(int(trips)):
+        given = [nodes.number(trip, "int64"), nodes.constant(np.array(True)), *carried]
+        made = _step(nodes, body, f"{name}/{trip}", given)
+        carried = made[1 : 1 + len(carried)]
+        for results, value in zip(stacked, made[1 + len(carried) :], strict=True):
+            results.append(value)
+    _hand_out(nodes, carried, node.output)
+    for results, out in zip(stacked, node.output[len(carried) :], strict=True):
+        if out:
+            nodes.add("Concat", *(nodes.unsqueeze(value, 0) for value in results), out=out, axis=0)
+    return nodes.nodes
+
+
+def _scan(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str]) -> list[onnx.NodeProto] | None:
+    """A Scan over inputs of a fixed length."""
+    body, count = _graph(node, "body"), call.integer("num_scan_inputs", 1)
+    states, scanned = list(node.input[:-count]), list(node.input[-count:])
+    outputs = node.output[len(states) :]
+    tensors = [call.tensor(len(states) + number) for number in range(count)]
+    axes = call.integers("scan_input_axes") or (0,) * count
+    turned = call.integers("scan_input_directions") or (0,) * count
+    out_axes = call.integers("scan_output_axes") or (0,) * len(outputs)
+    out_turned = call.integers("scan_output_directions") or (0,) * len(outputs)
+    if any(not tensor.is_known or not tensor.shape for tensor in tensors) or any(axis < 0 for axis in out_axes):
+        return None
+    lengths = [tensor.shape[axis] for tensor, axis in zip(tensors, axes, strict=True)]
+    if any(isinstance(length, Dim) for length in lengths) or len(set(lengths)) != 1:
+        return None
+    if not _may_unroll(body, int(lengths[0]), node.input):
+        return None
+    nodes = NodeList(call=call, fresh=fresh)
+    stacked: list[list[str]] = [[] for _ in outputs]
+    for trip in range(int(lengths[0])):
+        given = list(states)
+        for value, tensor, axis, is_turned in zip(scanned, tensors, axes, turned, strict=True):
+            place = int(lengths[0]) - 1 - trip if is_turned else trip
+            given.append(nodes.add("Gather", value, nodes.number(place, "int64"), axis=axis % len(tensor.shape)))
+        made = _step(nodes, body, f"{name}/{trip}", given)
+        states = made[: len(states)]
+        for results, value in zip(stacked, made[len(states) :], strict=True):
+            results.append(value)
+    _hand_out(nodes, states, node.output)
+    for results, out, axis, is_turned in zip(stacked, outputs, out_axes, out_turned, strict=True):
+        if out:
+            parts = [nodes.unsqueeze(value, axis) for value in (reversed(results) if is_turned else results)]
+            nodes.add("Concat", *parts, out=out, axis=axis)
+    return nodes.nodes
+
+
+def _may_unroll(body: onnx.GraphProto, trips: int, given: Sequence[str]) -> bool:
+    """True for a body that may be written out so often: its nodes may run on the accelerator, and it hides no name."""
+    made = {value for node in body.node for value in node.output}
+    on_chip = all(node.op_type in _ON_CHIP and not plain_domain(node.domain) for node in body.node)
+    return on_chip and trips > 0 and trips * len(body.node) <= MAX_UNROLLED and not made & set(given)
+
+
+def _goes_on(body: onnx.GraphProto) -> bool:
+    """True if the condition that the body hands out is the one that it gets, or a constant that is true."""
+    makers = {value: node for node in body.node for value in node.output}
+    name = body.output[0].name
+    while name in makers and makers[name].op_type == "Identity":
+        name = makers[name].input[0]
+    constants = {tensor.name: tensor for tensor in body.initializer}
+    if name in makers and makers[name].op_type == "Constant":
+        constants.update((name, item.t) for item in makers[name].attribute if item.name == "value")
+    if name in constants:
+        return bool(numpy_helper.to_array(constants[name]).reshape(-1)[:1].all())
+    return len(body.input) > 1 and name == body.input[1].name
+
+
+def _step(nodes: NodeList, body: onnx.GraphProto, name: str, given: Sequence[str]) -> list[str]:
+    """One trip through the body, for these inputs; the names of its outputs."""
+    names = {value.name: its for value, its in zip(body.input, given, strict=True)}
+    copy = onnx.GraphProto()
+    copy.CopyFrom(body)
+    for inner in copy.node:
+        rename(inner, names)
+    for value in copy.output:
+        value.name = names.get(value.name, value.name)
+    results = [nodes.fresh(f"{name}/{value.name}") for value in body.output]
+    nodes.nodes += branch_nodes(copy, helper.make_node("If", [], results), name, nodes.fresh)
+    return results
+
+
+def _hand_out(nodes: NodeList, values: Sequence[str], outputs: Sequence[str]) -> None:
+    """Ends with these values under the names of the first outputs."""
+    for value, out in zip(values, outputs, strict=False):
+        if out:
+            nodes.add("Identity", value, out=out)

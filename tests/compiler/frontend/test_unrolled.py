@@ -1,0 +1,121 @@
+"""Loops of known length are written out where the accelerator may run their bodies (IMPORT-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from compiler.compile import compile_model
+from compiler.frontend.unrolled import MAX_UNROLLED
+from compiler.profile import builtin_profile
+from tests.compiler.planning import BY_RULES
+from tests.compiler.shapes.dynamic import misses
+from tests.models import Model, import_graph
+
+FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def agrees(model: Model) -> None:
+    """Nothing is left to the host, and values are ONNX Runtime's."""
+    assert not import_graph(model.data()).host
+    values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
+    assert str(values.judge).startswith("ONNX Runtime")
+    assert all(output.holds for output in values.outputs)
+
+
+def graph_of(nodes: list[onnx.NodeProto], inputs: Mapping[str, int], outputs: Mapping[str, int]) -> onnx.GraphProto:
+    """The body of a loop."""
+    sides = [
+        [helper.make_tensor_value_info(name, kind, None if kind == FLOAT else []) for name, kind in side.items()]
+        for side in (inputs, outputs)
+    ]
+    return helper.make_graph(nodes, "body", sides[0], sides[1])
+
+
+def counted(trips: Any, start: Any = "", *, last: str = "still", function: str = "Tanh", batch: Any = 2) -> Model:
+    """h = tanh(h · W + i) for so many trips; hands out h and all of them. `start`: the condition at first."""
+    model = Model()
+    weight = model.weight(4, 4)
+    nodes = [
+        helper.make_node("MatMul", ["h", weight], ["product"]),
+        helper.make_node("Cast", ["i"], ["number"], to=FLOAT),
+        helper.make_node("Add", ["product", "number"], ["sum"]),
+        helper.make_node(function, ["sum"], ["next"]),
+        helper.make_node("Identity", ["go"], ["still"]),
+        helper.make_node("Constant", [], ["never"], value=helper.make_tensor("never", BOOL, [], [False])),
+        helper.make_node("Identity", ["next"], ["row"]),
+    ]
+    body = graph_of(nodes, {"i": INT, "go": BOOL, "h": FLOAT}, {last: BOOL, "next": FLOAT, "row": FLOAT})
+    given = [model.constant(trips) if isinstance(trips, int) else trips, "", model.input([batch, 4], "x")]
+    if isinstance(trips, str):
+        model.input([], trips, INT)
+    if start != "":
+        given[1] = model.constant(start)
+    for name in model.nodes_out("Loop", given, ["end", "rows"], name="loop", body=body):
+        model.output(name)
+    return model
+
+
+@pytest.mark.parametrize("start", ["", True])
+@pytest.mark.parametrize("last", ["still", "go"])
+def test_a_loop_of_constant_length_is_written_out(start: Any, last: str) -> None:
+    model = counted(3, start, last=last)
+    found = import_graph(model.data())
+    assert [op.kind for op in found.ops].count("MatMul") == 3
+    assert {op.origin[0].split("/")[0] for op in found.ops} == {"loop"}
+    agrees(model)
+
+
+def test_its_batch_may_vary() -> None:
+    assert not misses(counted(3, batch="n"), {"n": (1, 5)}, count=2)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        counted("trips"),
+        counted(3, last="never"),
+        counted(3, False),
+        counted(0),
+        counted(3, function="Sinh"),
+        counted(1 + MAX_UNROLLED // 7),
+    ],
+    ids=["length at run time", "ends by its condition", "never begins", "no trip", "host op", "long"],
+)
+def test_other_loops_stay_loops(model: Model) -> None:
+    graph = import_graph(model.data())
+    assert [host.op_type for host in graph.host.values()] == ["Loop"]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"scan_input_axes": [1, -1], "scan_output_axes": [1, 0]},
+        {"scan_input_directions": [1, 0], "scan_output_directions": [0, 1]},
+    ],
+)
+def test_a_scan_over_fixed_lengths_is_written_out(attributes: dict[str, Any]) -> None:
+    axes = attributes.get("scan_input_axes", [0, 0])
+    model = Model()
+    nodes = [
+        helper.make_node("Add", ["s", "x"], ["sum"]),
+        helper.make_node("Mul", ["sum", "y"], ["next"]),
+        helper.make_node("Neg", ["next"], ["one"]),
+        helper.make_node("Abs", ["next"], ["two"]),
+    ]
+    outputs = {"next": FLOAT, "one": FLOAT, "two": FLOAT}
+    body = graph_of(nodes, {"s": FLOAT, "x": FLOAT, "y": FLOAT}, outputs)
+    for value in (*body.input, *body.output):
+        value.type.tensor_type.shape.dim.add().dim_value = 4
+    x, y = (model.input([3, 4] if axis == 0 else [4, 3], name) for axis, name in zip(axes, "xy", strict=True))
+    start = model.constant(np.ones(4, dtype=np.float32))
+    given: dict[str, Any] = {"num_scan_inputs": 2, "body": body, **attributes}
+    for name in model.nodes_out("Scan", [start, x, y], ["end", "ones", "twos"], name="scan", **given):
+        model.output(name)
+    agrees(model)
