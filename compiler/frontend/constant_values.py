@@ -375,8 +375,10 @@ def _channel_scale(scale: Array, variance: Array, epsilon: float) -> NDArray[np.
 
 def _batchnorm_weight(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Array:
     weight, scale, variance = inputs
-    factor = _channel_scale(scale, variance, attributes["epsilon"])
-    return np.asarray(weight.astype(np.float64) * factor.reshape(-1, *(1,) * (weight.ndim - 1)))
+    factor = _channel_scale(scale, variance, attributes["epsilon"]).reshape(-1, *(1,) * (weight.ndim - 1))
+    # each product is rounded as it is made: all of them in double precision would not stay in the cache
+    result = np.empty(weight.shape, dtype=weight.dtype)
+    return np.multiply(weight, factor, out=result, dtype=np.float64, casting="unsafe")
 
 
 def _batchnorm_bias(inputs: tuple[Array, ...], attributes: Mapping[str, Any]) -> Array:

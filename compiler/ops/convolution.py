@@ -178,6 +178,9 @@ class Conv(Product):
         met = met.transpose(1, 0, *range(3 + rank, 3 + 2 * rank), *range(3, 3 + rank), 2)
         for rows in _parts(call, met):
             made = np.matmul(summable(met[:, :, rows].reshape(group, -1, matrix.shape[1])), matrix)
+            if group == 1 and made.size == result.size:
+                result = made.reshape(result.shape)
+                break
             into = result[:, rows]
             into[...] = made.transpose(1, 0, 2).reshape(into.shape) if group > 1 else made.reshape(into.shape)
         return np.moveaxis(result, -1, 1)

@@ -122,36 +122,33 @@ def _of_pieces(
     commands: Ints,
     numbers: Ints,
 ) -> Ints:
-    """By row of pieces the table through which it is read."""
+    """By row of pieces the table through which it is read: the first of its command's that fits."""
     result = np.full(len(pieces.commands), -1, dtype=np.int64)
-    bound: dict[int, tuple[int, ...]] = {}
-    for command, number in zip(commands.tolist(), numbers.tolist(), strict=True):
-        bound[command] = (*bound.get(command, ()), number)
-    data = np.flatnonzero((pieces.slots == _DATA) & np.isin(pieces.commands, commands))
-    lengths = pieces.stops[data] - pieces.starts[data]
-    columns = (pieces.commands[data], pieces.tables[data], pieces.element_bytes[data])
-    listed = zip(*(column.tolist() for column in columns), strict=True)
-    known: dict[tuple[object, ...], int] = {}
-    for row, sides, strides, (command, table, element) in zip(
-        data.tolist(), lengths.tolist(), pieces.strides[data].tolist(), listed, strict=True
-    ):
+    data = left = np.flatnonzero((pieces.slots == _DATA) & np.isin(pieces.commands, commands))
+    at, stop = (np.searchsorted(commands, pieces.commands[data], side=side) for side in ("left", "right"))
+    known: dict[bytes, bool] = {}
+    while len(left):
+        sides = pieces.stops[left] - pieces.starts[left]
+        heads = (numbers[at], pieces.tables[left], pieces.element_bytes[left])
         # the length of an axis says only whether its stride is known
-        alone = tuple(side == 1 for side in sides)
-        key = (table, bound[command], element, alone, *strides)
-        number = known.get(key, -1)
-        if number < 0:
-            window = windows[table]
-            fitting = (n for n in bound[command] if window and _fits(tables[n], window, sides, strides, element))
-            number = known[key] = next(fitting, -1)
-        if number < 0:
-            raise ProgramError(
-                "an input lies as none of the call's address tables says",
-                violation="addresses",
-                command=command,
-                actual=str(strides),
-                limit=str(bound[command]),
-            )
-        result[row] = number
+        rows = np.column_stack([*heads, sides == 1, pieces.strides[left]])
+        keys: list[bytes] = rows.view(f"V{rows.itemsize * rows.shape[1]}")[:, 0].tolist()
+        for key, row in {key: row for row, key in enumerate(keys) if key not in known}.items():
+            window, strides = windows[int(heads[1][row])], pieces.strides[left[row]].tolist()
+            table = tables[int(heads[0][row])]
+            known[key] = window is not None and _fits(table, window, sides[row].tolist(), strides, int(heads[2][row]))
+        fits = np.array([known[key] for key in keys])
+        result[left[fits]] = numbers[at[fits]]
+        is_left = ~fits & (at + 1 < stop)
+        left, at, stop = left[is_left], at[is_left] + 1, stop[is_left]
+    for row in data[result[data] < 0].tolist():
+        raise ProgramError(
+            "an input lies as none of the call's address tables says",
+            violation="addresses",
+            command=int(pieces.commands[row]),
+            actual=str(pieces.strides[row].tolist()),
+            limit=str(tuple(numbers[commands == pieces.commands[row]].tolist())),
+        )
     return result
 
 

@@ -244,15 +244,13 @@ def _check_cover(
     needed = volumes[tables.base[table[call]] + slot * tables.entry_counts[table[call]] + entry[call]]
     # several pieces of an operand may overlap, and then hold less than their sum
     several = np.flatnonzero((pieces > 1) & (needed > 0))
-    if len(several):
-        order = np.argsort(group, kind="stable")
-        sorted_group = group[order]
-        low, high = np.searchsorted(sorted_group, several), np.searchsorted(sorted_group, several, side="right")
-        for number, first, last in zip(several.tolist(), low.tolist(), high.tolist(), strict=True):
-            rows = [row for row in order[first:last].tolist() if is_touched[row]]
-            is_result = bool(slot[number] == 0)
-            command = int(calling[call[number]])
-            _check_several(command, is_result, number, begin[rows].tolist(), end[rows].tolist(), held, needed)
+    order = np.argsort(group, kind="stable")
+    order = order[is_touched[order]]
+    ordered = group[order]
+    for number in np.intersect1d(several, _overlapping(ordered, begin[order], end[order])).tolist():
+        rows = order[slice(*np.searchsorted(ordered, [number, number + 1]))]
+        command, is_result = int(calling[call[number]]), bool(slot[number] == 0)
+        _check_several(command, is_result, number, begin[rows].tolist(), end[rows].tolist(), held, needed)
     bad = held < needed
     refuse_first(bad, calling[call], "the bindings do not hold a box that the call needs", "cover", held, needed)
 
@@ -266,10 +264,8 @@ def _check_several(
     held: np.ndarray,
     needed: np.ndarray,
 ) -> None:
-    """Set what several pieces hold together: of an operand their union; those of the result have to be disjoint."""
+    """Set what pieces of an operand hold together that overlap: their union. Those of a result must not overlap."""
     boxes = list(zip(begins, ends, strict=True))
-    if _disjoint(boxes):
-        return
     if is_result:
         raise ProgramError("pieces of the result overlap", violation="cover", command=command, actual=len(boxes))
     # the box cut at every piece's edges: a grid, in which each piece fills whole cells
@@ -293,13 +289,18 @@ def _check_several(
     held[group] = min(held[group], needed[group])
 
 
-def _disjoint(boxes: list[tuple[list[int], list[int]]]) -> bool:
-    """True if no two boxes share a position; swept along the axis on which most of them differ."""
-    return not any(
-        all(a < d and c < b for a, b, c, d in zip(low, high, other_low, other_high, strict=True))
-        for number, (low, high) in enumerate(boxes)
-        for other_low, other_high in boxes[:number]
-    )
+def _overlapping(groups: Ints, begins: Ints, ends: Ints) -> Ints:
+    """The groups, which are in order, with boxes that share a position."""
+    first, found = np.arange(len(groups)), [groups[:0]]
+    for apart in range(1, len(groups)):
+        # each box and the one that is so many further in its group
+        first = first[first + apart < len(groups)]
+        first = first[groups[first] == groups[first + apart]]
+        if not len(first):
+            break
+        meets = (begins[first] < ends[first + apart]) & (begins[first + apart] < ends[first])
+        found.append(groups[first[meets.all(axis=1)]])
+    return np.unique(np.concatenate(found))
 
 
 def _in_place(

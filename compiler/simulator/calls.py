@@ -101,20 +101,17 @@ class CallRunner:
         self._program: Program = commands.program
         self._book = commands.book
         program, pieces = commands.program, commands.pieces
-        self._call_of: list[int] = program.commands["call"].tolist()
-        self._tables: list[int] = program.calls["table"].tolist()
-        self._entries: list[int] = program.calls["entry"].tolist()
         # the rows of pieces of each command: from its own number to the next
-        self._first: list[int] = []
+        self._first = np.zeros(0, dtype=np.int64)
         self._rows = np.zeros((0, 0), dtype=np.int64)
         self._addressed = addressed = commands.addressed
-        self._first_table: list[int] = []
+        self._first_table = np.zeros(0, dtype=np.int64)
         if addressed is not None:
-            self._first_table = np.searchsorted(addressed.commands, np.arange(len(program.commands) + 1)).tolist()
+            self._first_table = np.searchsorted(addressed.commands, np.arange(len(program.commands) + 1))
             self._units = self._units or addressed.tables
         if pieces is not None:
             of_piece = addressed.of_piece if addressed is not None else np.full(len(pieces.commands), -1)
-            self._first = np.searchsorted(pieces.commands, np.arange(len(program.commands) + 1)).tolist()
+            self._first = np.searchsorted(pieces.commands, np.arange(len(program.commands) + 1))
             columns = (pieces.slots, pieces.places, pieces.bases, pieces.addresses, pieces.scales, pieces.gathered)
             heads = np.stack([column.astype(np.int64) for column in (*columns, of_piece)], axis=1)
             self._rows = np.concatenate([heads, pieces.starts, pieces.stops, pieces.strides], axis=1)
@@ -122,10 +119,10 @@ class CallRunner:
     def run(self, command: int, settled: Settled | None = None) -> None:
         """Runs the call of a command; `settled` gets its result, and returns what is stored in its place.
 
-        Partial sums are no results. Raises ProgramError naming the command.
+        Its result may be partial sums. Raises ProgramError naming the command.
         """
-        number = self._call_of[command]
-        table, entry = self._tables[number], self._entries[number]
+        call = self._program.calls[self._program.commands["call"][command]]
+        table, entry = int(call["table"]), int(call["entry"])
         geometry = self._book.geometry(table)
         try:
             self._run(command, table, entry, geometry, settled or _unchanged)
@@ -193,7 +190,7 @@ class CallRunner:
                 before[_inside(piece.box, box)] = self._view(piece, accumulator)
             sums = kind.joined(before, sums).astype(accumulator, copy=False)
         if not ends:
-            self._write(results, box, sums, name, final=False)
+            self._write(results, box, settled(box, sums), name, final=False)
             return
         found = kind.finish(call, box, sums, slabs[kind.factors(call) :])
         values = settled(box, _checked(found, box, unit.output.dtype))

@@ -24,13 +24,15 @@ class Action(IntEnum):
     """What a row does.
 
     MOVE copies inside the chip's memories. CHECK compares a box in them with one that is kept beside them, CHECK_GIVEN
-    with one of a region that no command writes. FILL copies from what is kept beside them.
+    with one of a region that no command writes. FILL copies from what is kept beside them. CHECK_SUMS is CHECK of the
+    partial sums that a call adds to.
     """
 
     MOVE = 0
     CHECK = 1
     CHECK_GIVEN = 2
     FILL = 3
+    CHECK_SUMS = 4
 
 
 class Doing(IntEnum):
@@ -42,9 +44,10 @@ class Doing(IntEnum):
     ASK = 3
 
 
-# Which rows `do_rows` does: those that copy, or those that compare.
+# Which rows `do_rows` does: those that copy, those that compare, or those that compare operands.
 COPYING: Final = 0
 COMPARING: Final = 1
+OPERANDS: Final = 2
 
 
 class Rows(NamedTuple):
@@ -213,8 +216,11 @@ _ROWS: Final = f"Tuple(({', '.join(['int64[::1]'] * 5 + ['int64[:, ::1]'] * 3)})
 def do_rows(first: int, stop: int, which: int, rows: Any, places: Any, memory: Any, beside: Any) -> bool:
     """Does the rows that copy, or those that compare; False at the first difference."""
     for row in range(first, stop):
-        compares = rows[0][row] == 1 or rows[0][row] == 2
-        if compares == (which == 1) and not _do(row, rows, places, memory, beside):
+        action = rows[0][row]
+        copies = action == 0 or action == 3  # Action.MOVE, Action.FILL
+        if copies != (which == 0) or (which == 2 and action == 4):  # Action.CHECK_SUMS
+            continue
+        if not _do(row, rows, places, memory, beside):
             return False
     return True
 

@@ -121,8 +121,13 @@ def _transfers(program: Program, offsets: Ints) -> tuple[Boxes, Flags]:
         for side, strides in (("source", of_strides), ("target", at_strides))
     )
     meets = (read[0] < written[1]) & (written[0] < read[1])
+    at_source = places == rows["source"][owners]
+    # nothing changes where each byte goes to its own place
+    stays = (rows["source_address"] == rows["target_address"]) & (of_strides == at_strides).all(axis=1)
     onto_themselves = np.zeros(len(program.commands), dtype=np.bool_)
-    onto_themselves[numbers[owners[(places == rows["source"][owners]) & meets[owners]]]] = True
+    onto_themselves[numbers[owners[at_source & (meets & ~stays)[owners]]]] = True
+    moved = ~(at_source & stays[owners])
+    owners, places = owners[moved], places[moved]
     runs = (rows["run_bytes"] // words)[:, None]
     ends = words[:, None]
     return (

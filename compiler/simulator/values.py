@@ -31,7 +31,7 @@ from compiler.program.loops.proof import ProvedProgram
 from compiler.program.loops.statement_accesses import accesses_of_statements
 from compiler.program.program import Level, Program, Region, Step
 from compiler.simulator.calls import CallRunner, Commands
-from compiler.simulator.kernels import COMPARING, do_rows, follow, views_of
+from compiler.simulator.kernels import OPERANDS, do_rows, follow, views_of
 from compiler.simulator.moves import moves_of
 from compiler.simulator.whole_ops import Calls, WholeOps
 from compiler.units import numpy_dtype
@@ -191,7 +191,7 @@ class Chip:
 
         def compares(number: int) -> bool:
             its = (int(moves.firsts[number]), int(moves.firsts[number + 1]))
-            return bool(do_rows(*its, COMPARING, moves.rows, places, memory, beside))
+            return bool(do_rows(*its, OPERANDS, moves.rows, places, memory, beside))
 
         ends = self._ends_of_steps(window, numbers) if observer is not None else []
         at = 0
@@ -223,9 +223,9 @@ class Chip:
         if calls is None or wholes is None or use < 0:
             self._calls.run(number)
             return
-        kind = int(calls.kinds[number])
+        kind, end = int(calls.kinds[number]), int(calls.ends[number])
         equal = wholes.may_settle(kind) and wholes.is_ready(use) and compares(number)
-        self._calls.run(number, partial(wholes.settle, use, kind) if equal else None)
+        self._calls.run(number, partial(wholes.settle, use, end, kind) if equal else None)
 
     def _ends_of_steps(self, window: Window, numbers: NDArray[np.int64]) -> list[tuple[int, int]]:
         """The places in `numbers` at which a step has its last command, each with the number of that step."""

@@ -9,20 +9,25 @@ call may store its box of that in place of computing it, if
   have the step, the table, the lengths of all boxes, the ends of tensors that these reach, and the phase of their
   results in common (`_periods`). Of a kind with many calls in a window, the last one runs its kernel too.
 
-Every other call runs its kernel: with a wrong address, box, wait or halo it reads something else. So do parts of sums;
-the call that ends a sum stores the box of the whole result where its own agrees with it.
+Every other call runs its kernel: with a wrong address, box, wait or halo it reads something else.
 
-Whole operands are what the program has: regions that it is given, copies of other regions, whole results of its group.
-If these are incomplete or wrong, calls read something else, which is safe. The whole op is that of the unit, with its
-attributes and the whole shapes of its table. The graph only names the operands of a step.
+A call that makes a part of a sum stores its box of the whole *partial sums*: those of the whole op up to where its part
+ends, added part by part as calls do. If it does not begin the sum, the sums that it reads have to equal their box of
+those up to where its part begins. The call that ends a sum stores its box of the whole result.
 
-Whole results are kept for one group at a time.
+Whole operands are what the program has: regions that it is given, copies of other regions, whole results of its group,
+and of earlier groups where a tensor stays on the chip. If these are incomplete or wrong, calls read something else,
+which is safe. The whole op is that of the unit, with its attributes and the whole shapes of its table. The graph only
+names the operands of a step.
+
+Whole results are kept for one group at a time, but for those that later groups read on the chip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 from math import gcd, lcm, prod
 from typing import Any, Final
 
@@ -33,69 +38,46 @@ from compiler.address.table import ENTRY_BYTES
 from compiler.errors import TesseraError
 from compiler.ir.box import Ints
 from compiler.ir.graph import Graph
-from compiler.ir.layout import memory_order, strides_of
 from compiler.ops import ALL_KINDS, call_of, definition
-from compiler.ops.base import OpClass
-from compiler.ops.slab import Box
+from compiler.ops.base import Call
+from compiler.ops.contraction import Product
+from compiler.ops.slab import Box, Slab
 from compiler.program.addressed import Addressed
 from compiler.program.calls import HOSTILE, TableGeometry, call_of_unit
 from compiler.program.fields import is_call
 from compiler.program.pieces import Pieces
-from compiler.program.program import Opcode, Program, Region, Role
+from compiler.program.program import Opcode, Program, Region
 from compiler.program.strided import Flags
 from compiler.simulator.calls import Commands, scale_of
 from compiler.simulator.compare import agree_within_rounding
 from compiler.simulator.kernels import Action
 from compiler.simulator.moves import Boxes, together
-from compiler.units import element_bytes, numpy_dtype
+from compiler.simulator.whole_tensors import NO_USE, Use, Whole, WholeTensors
+from compiler.units import numpy_dtype
 
-# Limit on a group's whole results, which are kept together. Calls of a group beyond that all run their kernels.
-_LARGEST_BYTES: Final = 1 << 28
-# Limit on the result and the operands of one whole op, as float64: a product converts them all, also weights and inputs
-# that are not kept. Calls of an op beyond that run their kernels.
-_LARGEST_OP_BYTES: Final = 1 << 27
-_COMPUTED_BYTES: Final = 8
 # Where no access says how a result's starts matter, they are told apart modulo 2, 3 and 4, so that kinds stay few.
 _PERIOD_OF_THE_REST: Final = 12
 # A window's last call of a kind runs its kernel if the kind has as many calls there: at most so small a part of them.
 _MANY_CALLS: Final = 16
-_ALIGNMENT: Final = 64
-_NO_USE: Final = -1
+# Elements of which sums in parts are made together: as float64 they take half of a core's second cache of 1 MiB.
+_CACHED: Final = 1 << 16
+# No whole tensor.
+_NONE: Final = -1
 # What is known of a kind: nothing, that kernel and whole result agree, that they do not.
 _UNKNOWN, _AGREES, _DIFFERS = 0, 1, 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Whole:
-    """Where a whole tensor lies: in the chip's memories if it `is_given` to the program, else in those of WholeOps."""
-
-    name: str
-    is_given: bool
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Use:
-    """A table as a step calls it: the group, and the whole tensors of result and operands (None: omitted)."""
-
-    group: str
-    table: int
-    result: _Whole
-    operands: tuple[_Whole | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calls:
     """The calls of a window's commands: `uses` (-1: none), `kinds` of their tiles, and which of them `asks` always.
 
-    `boxes`: what those with a use compare and store.
+    `ends`: where the partial sums end that a call stores; 0: it stores results. `boxes`: what those with a use compare
+    and store.
     """
 
     uses: Ints
     kinds: Ints
+    ends: Ints
     asks: Flags
     boxes: Boxes | None
 
@@ -114,21 +96,11 @@ class WholeOps:
         region: Callable[[Region], NDArray[Any]],
         dram: int,
     ) -> None:
-        self._program, self._graph, self._memory, self._view_of, self._dram = program, graph, memory, region, dram
+        self._program, self._graph, self._memory, self._view_of = program, graph, memory, region
         self._regions = {region.name: region for region in program.regions}
-        calling = np.flatnonzero(is_call(program.commands["opcode"]))
-        tables = program.calls["table"][program.commands["call"][calling]]
-        self._keys, first = np.unique(self._key(program.commands["step"][calling], tables), return_index=True)
-        self._commands = calling[first]
-        self._uses: list[_Use | None] = [None] * len(self._keys)
-        # by group: the use that makes a tensor, and where whole tensors lie
-        self._made: dict[str, dict[str, int]] = {}
-        self._slots: dict[str, dict[str, _Whole | None]] = {}
-        self.size_bytes = 0
-        for group, uses in self._by_group().items():
-            self._place(group, uses)
-        self.size_bytes += -self.size_bytes % _ALIGNMENT
-        self.bytes = np.zeros(self.size_bytes, dtype=np.uint8)
+        self._tensors = WholeTensors(program, graph, dram)
+        self._dram = dram
+        self.bytes = np.zeros(self._tensors.size_bytes, dtype=np.uint8)
         self._group = ""
         self._passed: set[str] = set()
         self._filled: dict[str, bool] = {}
@@ -136,138 +108,27 @@ class WholeOps:
         # by kind, what is known of it
         self.settled: Ints = np.zeros(0, dtype=np.int64)
 
-    # --- which whole tensors there are, and where -----------------------------------------------------------------
-
-    def _key(self, steps: Any, tables: Any) -> Ints:
-        found: Ints = steps.astype(np.int64) * (len(self._program.tables) + 1) + tables
-        return found
-
-    def _by_group(self) -> dict[str, list[int]]:
-        """The uses of each group, in the order of its steps."""
-        found: dict[str, list[int]] = {}
-        for use, command in enumerate(self._commands.tolist()):
-            step = int(self._program.commands["step"][command])
-            if 0 <= step < len(self._program.steps):
-                found.setdefault(self._program.steps[step].group, []).append(use)
-        return found
-
-    def _place(self, group: str, uses: list[int]) -> None:
-        """Places whole results, and copies of regions, of one group; they lie where those of other groups do."""
-        program, commands = self._program, self._program.commands
-        tensors = {use: program.steps[int(commands["step"][self._commands[use]])].tensor for use in uses}
-        made: dict[str, int] = {}
-        for use, tensor in tensors.items():
-            made.setdefault(tensor, use)
-        slots: dict[str, _Whole | None] = {}
-        end = 0
-
-        def slot(name: str, shape: tuple[int, ...], dtype: str, order: tuple[int, ...]) -> _Whole:
-            nonlocal end
-            strides = strides_of(shape, order, element_bytes(dtype))
-            whole = _Whole(name=name, is_given=False, offset=end, shape=shape, strides=strides, dtype=dtype)
-            size = prod(shape) * element_bytes(dtype)
-            end += size + -size % _ALIGNMENT
-            slots[name] = whole
-            return whole
-
-        def whole(name: str) -> _Whole | None:
-            if name in slots:
-                return slots[name]
-            slots[name] = None
-            region = self._regions.get(name)
-            if name in made:
-                table = program.tables[self._table(made[name])]
-                output = program.units[table.unit].output
-                return slot(name, tuple(table.shape), output.dtype, memory_order(output.axes, self._graph.layout))
-            if region is not None:
-                if region.role not in (Role.INPUT, Role.WEIGHT):
-                    return slot(name, region.shape, region.dtype, region.order)
-                at, strides = self._dram + region.address, region.strides
-                slots[name] = _Whole(
-                    name=name, is_given=True, offset=at, shape=region.shape, strides=strides, dtype=region.dtype
-                )
-                return slots[name]
-            producer = self._graph.producer.get(name)
-            if producer is None:
-                return None
-            op = self._graph.ops[producer]
-            if definition(op).op_class is not OpClass.VIEW or whole(op.inputs[0]) is None:
-                return None
-            tensor = self._graph.tensors[name]
-            return slot(name, tensor.shape, tensor.dtype, memory_order(tensor.axes, self._graph.layout))
-
-        # several tables of a step may make one tensor: with one op
-        alike = {use: self._op(use) == self._op(made[tensor]) for use, tensor in tensors.items()}
-        found = {use: self._use(group, use, tensor, whole) for use, tensor in tensors.items() if alike[use]}
-        if end <= _LARGEST_BYTES:
-            self._made[group], self._slots[group] = made, slots
-            self.size_bytes = max(self.size_bytes, end)
-            for use, one in found.items():
-                self._uses[use] = one
-
-    def _op(self, use: int) -> tuple[object, ...]:
-        """What the unit of a use computes of whole tensors."""
-        table = self._program.tables[self._table(use)]
-        unit = self._program.units[table.unit]
-        types = (unit.kind, unit.attributes, unit.opset, unit.operands, unit.output)
-        return (*types, table.operand_shapes, table.shape)
-
-    def _table(self, use: int) -> int:
-        return int(self._program.calls["table"][self._program.commands["call"][self._commands[use]]])
-
-    def _use(self, group: str, use: int, tensor: str, whole: Callable[[str], _Whole | None]) -> _Use | None:
-        """A use, if all whole tensors that its table asks for are to be had, and are not too large."""
-        program, producer = self._program, self._graph.producer.get(tensor)
-        table = program.tables[self._table(use)]
-        unit = program.units[table.unit]
-        if sum(map(prod, (table.shape, *table.operand_shapes))) * _COMPUTED_BYTES > _LARGEST_OP_BYTES:
-            return None
-        if producer is None or len(self._graph.ops[producer].inputs) != len(unit.operands):
-            return None
-        operands: list[_Whole | None] = []
-        for name, operand, shape in zip(
-            self._graph.ops[producer].inputs, unit.operands, table.operand_shapes, strict=True
-        ):
-            found = whole(name) if operand is not None else None
-            if operand is not None and (
-                found is None or (found.shape, found.dtype) != (tuple(shape), operand.stored_dtype)
-            ):
-                return None
-            operands.append(found)
-        result = whole(tensor)
-        if result is None or (result.shape, result.dtype) != (tuple(table.shape), unit.output.dtype):
-            return None
-        if not all(result.shape):
-            return None
-        return _Use(group=group, table=self._table(use), result=result, operands=tuple(operands))
-
     # --- their values ---------------------------------------------------------------------------------------------
 
     def is_ready(self, use: int) -> bool:
         """Computes what a use needs; False if it cannot be had, or if its group is over."""
-        found = self._uses[use] if use >= 0 else None
+        found = self._tensors.uses[use] if use >= 0 else None
         if found is None or found.group in self._passed:
             return False
         if found.group != self._group:
             # another group's results take the memory
             self._passed.add(self._group)
             self._group = found.group
-            self._filled.clear()
+            self._filled = {name: had for name, had in self._filled.items() if name in self._tensors.kept}
             self.settled[self.settled == _AGREES] = _UNKNOWN
         wholes = (*found.operands, found.result)
         return all(one is None or self._is_filled(one) for one in wholes)
 
-    def _box(self, use: int, box: Box) -> NDArray[Any]:
-        """The values of a box of a use's whole result."""
-        found = self._uses[use]
-        assert found is not None
-        return self._view(found.result)[tuple(slice(*along) for along in box)]
-
-    def _view(self, whole: _Whole) -> NDArray[Any]:
+    def _view(self, whole: Whole) -> NDArray[Any]:
         memory = self._memory() if whole.is_given else self.bytes
         return np.ndarray(whole.shape, numpy_dtype(whole.dtype), memory, whole.offset, whole.strides)
 
-    def _is_filled(self, whole: _Whole) -> bool:
+    def _is_filled(self, whole: Whole) -> bool:
         if whole.is_given or whole.name in self._filled:
             return whole.is_given or self._filled[whole.name]
         self._filled[whole.name] = False
@@ -277,17 +138,19 @@ class WholeOps:
             self._filled[whole.name] = True
         return self._filled[whole.name]
 
-    def _values(self, whole: _Whole) -> NDArray[Any] | None:
+    def _values(self, whole: Whole) -> NDArray[Any] | None:
         """The values of a whole tensor: of its op, or else of its region; None if they cannot be had."""
-        made = self._made[self._group].get(whole.name)
+        made = self._tensors.made[self._group].get(whole.name)
         try:
             if made is not None:
                 return self._result(made)
             region = self._regions.get(whole.name)
             if region is not None:
                 return self._view_of(region)
+            if not self._tensors.is_view(whole.name):
+                return None
             op = self._graph.ops[self._graph.producer[whole.name]]
-            source = self._slots[self._group].get(op.inputs[0])
+            source = self._tensors.slots[self._group].get(op.inputs[0])
             if source is None or not self._is_filled(source):
                 return None
             return definition(op).evaluate(call_of(self._graph, op), (self._view(source),))
@@ -295,8 +158,8 @@ class WholeOps:
             return None
 
     def _result(self, use: int) -> NDArray[Any] | None:
-        """The whole result of a unit's op, from its whole operands."""
-        found = self._uses[use]
+        """The whole result of a unit's op, from its whole operands; its whole sums are filled as well."""
+        found = self._tensors.uses[use]
         if found is None or not all(one is None or self._is_filled(one) for one in found.operands):
             return None
         table = self._program.tables[found.table]
@@ -310,7 +173,33 @@ class WholeOps:
             arrays.append(values)
         kind = ALL_KINDS[unit.kind]
         known = {number: arrays[number] for number in kind.constant_inputs if number < len(arrays)}
-        return kind.evaluate(replace(call, values=known), tuple(arrays))
+        call = replace(call, values=known)
+        if not found.sums:
+            return kind.evaluate(call, tuple(arrays))
+        assert isinstance(kind, Product)
+        return self._in_parts(found, kind, replace(call, maps=kind.access(call)), arrays)
+
+    def _in_parts(self, use: Use, kind: Product, call: Call, arrays: list[Any]) -> NDArray[Any]:
+        """The whole result of sums that are made in parts, which fills the whole sums; block by block."""
+        slabs = [None if array is None else Slab(_all(array.shape), array) for array in arrays]
+        axes, result = kind.summed(call) or (), self._view(use.result)
+        parts = [
+            (
+                tuple(slab and _part(slab, axis, start, stop) for slab, axis in zip_longest(slabs, axes)),
+                self._view(use.sums[stop]) if stop in use.sums else None,
+            )
+            for start, stop in pairwise([0, *use.sums, kind.summed_extent(call)])
+        ]
+        for box in _blocks(use.result.shape):
+            index = tuple(slice(*along) for along in box)
+            sums: Any = None
+            for factors, into in parts:
+                added = kind.compute_box(call, box, factors, partial=True)
+                sums = added if sums is None else kind.joined(sums, added).astype(added.dtype, copy=False)
+                if into is not None:
+                    into[index] = sums
+            result[index] = kind.finish(call, box, sums, slabs[kind.factors(call) :])
+        return result
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
@@ -318,37 +207,49 @@ class WholeOps:
         """The calls of a window; `offsets`: where each place begins in the chip's memories."""
         program, pieces = window.program, window.pieces
         commands = program.commands
-        uses = np.full(len(commands), _NO_USE, dtype=np.int64)
-        kinds, sums = np.zeros_like(uses), np.zeros(len(commands), dtype=np.bool_)
+        uses = np.full(len(commands), NO_USE, dtype=np.int64)
+        kinds, ends = np.zeros_like(uses), np.zeros_like(uses)
         calling = np.flatnonzero(commands["opcode"] == Opcode.COMPUTE)
         if pieces is None or not len(calling):
-            return Calls(uses=uses, kinds=kinds, asks=is_call(commands["opcode"]), boxes=None)
-        calls = program.calls[commands["call"][calling]]
-        keys = self._key(commands["step"][calling], calls["table"])
-        found = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        is_known = np.array([use is not None for use in self._uses])
-        uses[calling] = np.where((self._keys[found] == keys) & is_known[found], found, _NO_USE)
-        for use in np.unique(uses[uses >= 0]).tolist():
-            its = np.flatnonzero(uses == use)
+            return Calls(uses=uses, kinds=kinds, ends=ends, asks=is_call(commands["opcode"]), boxes=None)
+        called = program.calls["table"][commands["call"][calling]]
+        uses[calling] = self._tensors.numbers(commands["step"][calling], called)
+        asks = is_call(commands["opcode"]) & (uses < 0)
+        read, stored = np.full_like(uses, _NONE), np.full_like(uses, _NONE)
+        for number in np.unique(uses[uses >= 0]).tolist():
+            use, its = self._tensors.use(number), np.flatnonzero(uses == number)
             entries = program.calls["entry"][commands["call"][its]]
-            geometry = window.book.geometry(int(program.calls["table"][commands["call"][its[0]]]))
-            kinds[its], sums[its] = self._kinds_of(use, geometry, entries), geometry.partial[entries]
+            geometry, rows = window.book.geometry(use.table), program.tables[use.table].entries[entries]
+            kinds[its] = self._kinds_of(number, geometry, entries, rows)
+            sums = np.array([*use.sums], dtype=np.int64)
+            at = np.array([whole.offset for whole in use.sums.values()], dtype=np.int64)
+            adds, leaves = (geometry.partial[entries] & (rows[name] == 0) for name in ("begins", "ends"))
+            known = (~adds | np.isin(rows["sum_start"], sums)) & (~leaves | np.isin(rows["sum_stop"], sums))
+            asks[its[~known]] = True
+            uses[its[~known & leaves]] = NO_USE
+            stored[its[known | ~leaves]] = use.result.offset
+            adds, leaves = adds & known, leaves & known
+            read[its[adds]] = at[np.searchsorted(sums, rows["sum_start"][adds])]
+            stored[its[leaves]] = at[np.searchsorted(sums, rows["sum_stop"][leaves])]
+            ends[its[leaves]] = rows["sum_stop"][leaves]
         self.settled = np.pad(self.settled, (0, len(self._kinds) - len(self.settled)))
-        asks = is_call(commands["opcode"]) & ((uses < 0) | sums)
-        asks[_last_of_many(np.flatnonzero((uses >= 0) & ~sums), kinds)] = True
-        boxes = [self._compared_and_stored(pieces, uses, sums, offsets)]
+        asks[_last_of_many(np.flatnonzero((uses >= 0) & ~asks), kinds)] = True
+        boxes = self._boxes(pieces, uses, ends > 0, read, stored, offsets)
         if window.addressed is not None:
             boxes.append(self._words(window.addressed, uses, offsets))
-        return Calls(uses=uses, kinds=kinds, asks=asks, boxes=together(boxes))
+        return Calls(uses=uses, kinds=kinds, ends=ends, asks=asks, boxes=together(boxes))
 
-    def _kinds_of(self, use: int, geometry: TableGeometry, entries: Ints) -> Ints:
-        """The kind of tile of some entries of a use's table."""
+    def _kinds_of(self, use: int, geometry: TableGeometry, entries: Ints, rows: Any) -> Ints:
+        """The kind of tile of some entries (their `rows`) of a use's table."""
         starts, stops = geometry.starts[:, entries], geometry.stops[:, entries]
-        ends = stops == geometry.shapes[:, None]
-        marks = np.concatenate([stops - starts, starts == 0, ends], axis=2).transpose(1, 0, 2).reshape(len(entries), -1)
+        # what an entry needs nothing of has the same marks wherever that is
+        lengths = np.maximum(stops - starts, 0)
+        is_needed = lengths.all(axis=2, keepdims=True)
+        edges = ((starts == 0) & is_needed, (stops == geometry.shapes[:, None]) & is_needed)
+        marks = np.concatenate([lengths * is_needed, *edges], axis=2).transpose(1, 0, 2).reshape(len(entries), -1)
         periods = _periods(geometry)
         phases = starts[0, :, : len(periods)] % periods
-        marks = np.concatenate([marks, geometry.partial[entries][:, None], phases], axis=1)
+        marks = np.concatenate([marks, rows["begins"][:, None], rows["ends"][:, None], phases], axis=1)
         # few columns vary, and sorting rows by these is quicker than sorting whole rows
         varying = marks[:, (marks != marks[0]).any(axis=0)]
         order = np.lexsort(varying.T) if varying.size else np.arange(len(marks))
@@ -360,34 +261,52 @@ class WholeOps:
         found[order] = np.array(numbers, dtype=np.int64)[np.cumsum(is_new) - 1]
         return found
 
-    def _compared_and_stored(self, pieces: Pieces, uses: Ints, sums: Flags, offsets: Ints) -> Boxes:
-        """The boxes of operands that calls compare with whole ones, and of results; partial sums are no results."""
+    def _boxes(self, pieces: Pieces, uses: Ints, sums: Flags, read: Ints, stored: Ints, offsets: Ints) -> list[Boxes]:
+        """The boxes that calls compare with whole tensors, and those that they store.
+
+        By command: `sums` is true where it leaves sums; where the sums begin that it is to read, and the whole tensor
+        that it stores a box of (_NONE: none).
+        """
         width = pieces.starts.shape[1]
-        slots = 1 + max((len(use.operands) for use in self._uses if use is not None), default=0)
-        bases, is_given = np.zeros((len(self._uses), slots), np.int64), np.zeros((len(self._uses), slots), np.bool_)
-        strides = np.zeros((len(self._uses), slots, width), dtype=np.int64)
-        for number, use in enumerate(self._uses):
+        known = self._tensors.uses
+        slots = 1 + max((len(use.operands) for use in known if use is not None), default=0)
+        bases, is_given = np.zeros((len(known), slots), np.int64), np.zeros((len(known), slots), np.bool_)
+        strides = np.zeros((len(known), slots, width), dtype=np.int64)
+        for number, use in enumerate(known):
             for place, whole in enumerate((use.result, *use.operands) if use is not None else ()):
                 if whole is not None:
                     bases[number, place], is_given[number, place] = whole.offset, whole.is_given
                     # other windows may have tensors of more axes
                     strides[number, place, : len(whole.strides)] = whole.strides[:width]
-        of_pieces = uses[pieces.commands]
+
+        def boxes(rows: Ints, actions: Any, bases: Ints, narrower: Any, wider: Any) -> Boxes:
+            """Elements in memory are so many times narrower than those of the pieces, whole ones so much wider."""
+            of_strides = strides[uses[pieces.commands[rows]], pieces.slots[rows]] * np.reshape(wider, (-1, 1))
+            reach = (pieces.addresses[rows] - pieces.bases[rows]) // narrower
+            return Boxes(
+                commands=pieces.commands[rows],
+                actions=np.broadcast_to(actions, len(rows)),
+                words=pieces.element_bytes[rows] // narrower,
+                at=offsets[pieces.places[rows]] + pieces.bases[rows] + reach,
+                of=bases + (pieces.starts[rows] * of_strides).sum(axis=1),
+                counts=pieces.stops[rows] - pieces.starts[rows],
+                at_strides=pieces.strides[rows] // np.reshape(narrower, (-1, 1)),
+                of_strides=of_strides,
+            )
+
         is_result = pieces.slots == 0
-        chosen = np.flatnonzero((of_pieces >= 0) & ~(is_result & sums[pieces.commands]))
-        of, slot = of_pieces[chosen], pieces.slots[chosen]
-        compared = np.where(is_given[of, slot], int(Action.CHECK_GIVEN), int(Action.CHECK))
-        of_strides = strides[of, slot]
-        return Boxes(
-            commands=pieces.commands[chosen],
-            actions=np.where(is_result[chosen], int(Action.FILL), compared),
-            words=pieces.element_bytes[chosen],
-            at=offsets[pieces.places[chosen]] + pieces.addresses[chosen],
-            of=bases[of, slot] + (pieces.starts[chosen] * of_strides).sum(axis=1),
-            counts=pieces.stops[chosen] - pieces.starts[chosen],
-            at_strides=pieces.strides[chosen],
-            of_strides=of_strides,
-        )
+        operands = np.flatnonzero((uses[pieces.commands] >= 0) & ~is_result)
+        of = uses[pieces.commands[operands]], pieces.slots[operands]
+        before = np.flatnonzero(is_result & (read[pieces.commands] >= 0))
+        results = np.flatnonzero(is_result & (stored[pieces.commands] >= 0))
+        leaves, scales = sums[pieces.commands[results]], pieces.scales[results]
+        checks = np.where(is_given[of], int(Action.CHECK_GIVEN), int(Action.CHECK))
+        from_sums, from_whole = read[pieces.commands[before]], stored[pieces.commands[results]]
+        return [
+            boxes(operands, checks, bases[of], 1, 1),
+            boxes(before, int(Action.CHECK_SUMS), from_sums, 1, pieces.scales[before]),
+            boxes(results, int(Action.FILL), from_whole, np.where(leaves, 1, scales), np.where(leaves, scales, 1)),
+        ]
 
     def _words(self, addressed: Addressed, uses: Ints, offsets: Ints) -> Boxes:
         """The words of address tables that calls read through, compared with those of the tables' regions."""
@@ -409,15 +328,42 @@ class WholeOps:
         """True unless calls of a kind were found to differ from the whole result."""
         return bool(self.settled[kind] != _DIFFERS)
 
-    def settle(self, use: int, kind: int, box: Box, values: NDArray[Any]) -> NDArray[Any]:
-        """What a call stores that has read the whole operands' boxes and computed `values`.
+    def settle(self, use: int, end: int, kind: int, box: Box, values: NDArray[Any]) -> NDArray[Any]:
+        """What a call stores that has read the whole operands' boxes and computed `values`: sums to `end`, or results.
 
-        The box of the whole result if they agree; from then on calls of this kind need not compute.
+        The box of the whole tensor if they agree; from then on calls of this kind need not compute.
         """
-        whole = self._box(use, box)
+        found = self._tensors.use(use)
+        whole = self._view(found.sums[end] if end else found.result)[tuple(slice(*along) for along in box)]
         agrees = agree_within_rounding(values, whole)
         self.settled[kind] = _AGREES if agrees else _DIFFERS
         return whole if agrees else values
+
+
+def _all(shape: tuple[int, ...]) -> Box:
+    return tuple((0, extent) for extent in shape)
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[Box]:
+    """Boxes of few elements that make up a shape, side by side along the longest axis but the last.
+
+    The last axis stays whole: there attention keeps what belongs to a row in its first elements.
+    """
+    if len(shape) < 2:
+        yield _all(shape)
+        return
+    axis = max(range(len(shape) - 1), key=lambda at: shape[at])
+    step = max(1, shape[axis] * _CACHED // prod(shape))
+    for start in range(0, shape[axis], step):
+        yield (*_all(shape[:axis]), (start, min(shape[axis], start + step)), *_all(shape[axis + 1 :]))
+
+
+def _part(slab: Slab, axis: int | None, start: int, stop: int) -> Slab:
+    """The part of a slab from `start` to `stop` along an axis."""
+    if axis is None:
+        return slab
+    box = (*slab.ranges[:axis], (start, stop), *slab.ranges[axis + 1 :])
+    return Slab(box, slab.cut(box))
 
 
 def _periods(geometry: TableGeometry) -> Ints:

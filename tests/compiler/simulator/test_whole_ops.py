@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -14,16 +13,14 @@ from compiler.compile import compile_model
 from compiler.ir.graph import Graph
 from compiler.options import Options
 from compiler.profile import builtin_profile
-from compiler.program.encoding.blob import Blob
 from compiler.program.errors import ProgramError
 from compiler.program.executable import ChipSegment, Executable
-from compiler.program.program import OUTPUT, Opcode, Program, Role
+from compiler.program.program import Opcode, Program, Role
 from compiler.simulator import value_check
 from compiler.simulator.calls import CallRunner
 from compiler.simulator.compare import agree_within_rounding, compare
-from compiler.simulator.inputs import random_inputs
 from compiler.simulator.run import MadeOf, run_executable
-from compiler.simulator.value_check import SEED, ValueCheck, check_values
+from compiler.simulator.value_check import ValueCheck, check_values
 from compiler.simulator.values import Chip
 from tests.compiler.planning import BY_RULES
 from tests.compiler.program.builder import changed
@@ -31,6 +28,7 @@ from tests.compiler.program.loops.expander import expanded
 from tests.compiler.program.loops.groups import LoweredGroup, lowered_group, lowered_groups, random_clusters
 from tests.compiler.program.lowered import Network, chip
 from tests.compiler.program.lowered import group as by_hand
+from tests.compiler.simulator.faults import FAULTS, Fault, checked, find_faults, kernels_run, wrong_weight
 from tests.models import Model
 
 CHIPS: Final = ("edge4", "cluster4x4", "manycore2x64")
@@ -66,19 +64,6 @@ def is_right_in(group: LoweredGroup, program: Program, order: list[int], *, whol
         return is_right(group, results(chip_of(group, program, whole=whole), order))
     except ProgramError:
         return False
-
-
-def kernels_run(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The commands of calls that run their kernels from now on."""
-    ran: list[int] = []
-    before = CallRunner.run
-
-    def run(self: CallRunner, command: int, *rest: Any) -> None:
-        ran.append(command)
-        before(self, command, *rest)
-
-    monkeypatch.setattr(CallRunner, "run", run)
-    return ran
 
 
 def groups() -> Iterator[LoweredGroup]:
@@ -201,7 +186,7 @@ def test_a_kernel_that_is_wrong_in_late_calls_is_found(monkeypatch: pytest.Monke
 
 
 def test_groups_whose_whole_results_are_too_large_run_their_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compiler.simulator.whole_ops._LARGEST_BYTES", 0)
+    monkeypatch.setattr("compiler.simulator.whole_tensors._LARGEST_BYTES", 0)
     group = next(lowered_groups(1))
     ran = kernels_run(monkeypatch)
     assert is_right(group, results(chip_of(group, group.program, whole=True)))
@@ -212,7 +197,7 @@ def test_groups_whose_whole_results_are_too_large_run_their_kernels(monkeypatch:
 def test_operands_count_in_the_size_of_an_op(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
     """One convolution of [1, 3, 54, 6] by [4, 3, 3, 3], without bias, at 8 bytes an element."""
     elements = 3 * 54 * 6 + 4 * 3 * 3 * 3 + 4 * 54 * 6
-    monkeypatch.setattr("compiler.simulator.whole_ops._LARGEST_OP_BYTES", 8 * elements + room)
+    monkeypatch.setattr("compiler.simulator.whole_tensors._LARGEST_OP_BYTES", 8 * elements + room)
     group = tiles_of_rows("Conv", 1)
     ran = kernels_run(monkeypatch)
     assert is_right(group, results(chip_of(group, group.program, whole=True)))
@@ -318,119 +303,6 @@ def test_what_a_missing_wait_or_a_stale_halo_permits_is_seen(late: str) -> None:
 # --- the check of a compilation ---------------------------------------------------------------------------------------
 
 
-@cache
-def checked(chip: str) -> tuple[Executable, Graph, Any]:
-    """The executable of a small network on a chip, its graph and its source, as the value check gets them."""
-    model = Model(seed=3)
-    x = model.input([1, 3, 24, 24], "x")
-    for channels, filters in ((3, 8), (8, 8)):
-        x = model.relu(model.conv(x, channels, filters, bias=True))
-    model.output(model.conv(model.pool(x), 8, 12))
-
-    asked: list[Any] = []
-
-    def note(*arguments: Any, **named: Any) -> ValueCheck:
-        asked.append(arguments)
-        return check_values(*arguments, **named)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(value_check, "check_values", note)
-        compile_model(model.data(), builtin_profile(chip), BY_RULES)
-    ((executable, graph, source),) = asked
-    segments = tuple(replace(segment, program=expanded(segment.program)) for segment in executable.segments)
-    return replace(executable, segments=segments), graph, source
-
-
-def with_program(executable: Executable, program: Program) -> Executable:
-    """An executable of one segment with another program."""
-    (segment,) = executable.segments
-    assert isinstance(segment, ChipSegment)
-    return replace(executable, segments=(replace(segment, program=program),))
-
-
-def wrong_address(executable: Executable, pick: Callable[[Any], int]) -> Executable:
-    """A call reads its data one element further."""
-    program = program_of(executable)
-    row = pick(np.flatnonzero(program.bindings["operand"] == 0))
-    return with_program(
-        executable, changed(program, bindings=(row, "address", int(program.bindings["address"][row]) + 4))
-    )
-
-
-def wrong_place_of_a_result(executable: Executable, pick: Callable[[Any], int]) -> Executable:
-    """A call stores its result one element further."""
-    program = program_of(executable)
-    row = pick(np.flatnonzero(program.bindings["operand"] == OUTPUT))
-    return with_program(
-        executable, changed(program, bindings=(row, "address", int(program.bindings["address"][row]) + 4))
-    )
-
-
-def wrong_box(executable: Executable, pick: Callable[[Any], int]) -> Executable:
-    """A call takes its data to begin one row earlier: it reads every row from where the next one lies."""
-    program = program_of(executable)
-    row = pick(np.flatnonzero((program.bindings["operand"] == 0) & (program.bindings["starts"][:, 2] > 0)))
-    bindings = program.bindings.copy()
-    bindings["starts"][row, 2] -= 1
-    bindings["lengths"][row, 2] += 1
-    return with_program(executable, replace(program, bindings=bindings))
-
-
-def stale_data(executable: Executable, pick: Callable[[Any], int]) -> Executable:
-    """A transfer to the chip does not happen."""
-    program = program_of(executable)
-    row = pick(np.flatnonzero(program.commands["opcode"] <= Opcode.EXCHANGE))
-    return with_program(executable, changed(program, commands=(row, "opcode", int(Opcode.BARRIER))))
-
-
-def wrong_rows(executable: Executable, pick: Callable[[Any], int]) -> Executable:
-    """A load brings what lies 32 bytes further in the DRAM."""
-    program = program_of(executable)
-    row = pick(np.flatnonzero(program.commands["opcode"] == Opcode.LOAD))
-    at = int(program.commands["source_address"][row])
-    return with_program(executable, changed(program, commands=(row, "source_address", at + 32)))
-
-
-def wrong_table(executable: Executable, pick: Callable[[Any], int]) -> Executable:
-    """A table is one of another unit: the op is another one."""
-    program = program_of(executable)
-    units = list(program.units)
-    row = pick(np.array([number for number, unit in enumerate(units) if unit.kind == "Relu"]))
-    units[row] = replace(units[row], kind="Abs")
-    return with_program(executable, replace(program, units=tuple(units)))
-
-
-def wrong_weight(executable: Executable, pick: Callable[[Any], int]) -> Executable:
-    """One weight is another one."""
-    (segment,) = executable.segments
-    assert isinstance(segment, ChipSegment)
-    row = pick(np.arange(len(segment.weights)))
-    weights = list(segment.weights)
-    values = np.frombuffer(bytes(weights[row].data.view()), dtype=np.float32).copy()
-    values[pick(np.arange(len(values)))] += 1.0
-    weights[row] = replace(weights[row], data=Blob.of(values.tobytes()))
-    return replace(executable, segments=(replace(segment, weights=tuple(weights)),))
-
-
-def program_of(executable: Executable) -> Program:
-    """The program of an executable of one segment."""
-    (segment,) = executable.segments
-    assert isinstance(segment, ChipSegment)
-    return segment.program
-
-
-Fault = Callable[[Executable, Callable[[Any], int]], Executable]
-FAULTS: Final[tuple[Fault, ...]] = (
-    wrong_address,
-    wrong_place_of_a_result,
-    wrong_box,
-    stale_data,
-    wrong_rows,
-    wrong_table,
-    wrong_weight,
-)
-
-
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_right_program_passes_the_check(chip: str) -> None:
     executable, graph, source = checked(chip)
@@ -445,24 +317,7 @@ def test_the_check_finds_faults(chip: str, fault: Fault) -> None:
 
     A transfer that brings again what lies there may be left out.
     """
-    executable, graph, source = checked(chip)
-    inputs = random_inputs(graph, SEED)
-    right = run_executable(executable, inputs)
-    random, ran = np.random.default_rng(7), 0
-    for _ in range(40):
-        try:
-            other = fault(executable, lambda rows: int(random.choice(rows)))
-            outputs = run_executable(other, inputs)
-            found = check_values(other, graph, source)
-        except ProgramError:
-            continue
-        if all(outputs[name].tobytes() == array.tobytes() for name, array in right.items()):
-            continue
-        ran += 1
-        assert not found.holds, (chip, fault.__name__)
-        if ran == 4:
-            break
-    assert ran
+    find_faults(fault, *checked(chip))
 
 
 def test_what_is_kept_for_a_second_judgement_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
