@@ -319,7 +319,7 @@ class _Chooser:
         for group in sorted(grouped.groups, key=lambda group: (-may_save(group), group))[:_RETILED]:
             own = _choice(grouped, group)
             # what stays on the chip between groups fits their tilings
-            if not self._rivals.may_change(group) or _hands(own):
+            if not self._rivals.may_change(group) or own.tiling.configuration.handover != NOTHING_HANDED:
                 continue
             best = self._of(group, own)
             assert best is not None
@@ -344,7 +344,7 @@ class _Chooser:
             (group, Totals.of((choice.cost,)), its)
             for (group, _), (choice, its, _) in self._alone.items()
             # what a group takes while something stays on the chip it takes beside such groups only
-            if its is not None and not _hands(choice)
+            if its is not None and choice.tiling.configuration.handover == NOTHING_HANDED
         ]
         own = self._sum(grouped)
         assert own is not None
@@ -484,11 +484,6 @@ class _Chooser:
         """The objective of the whole with a segment that takes this; then its cycles."""
         whole = self._outside + totals
         return float(objective_value(self._objective, whole)), float(whole.cycles)
-
-
-def _hands(choice: Choice) -> bool:
-    """True if something stays on the chip from or to other groups, or meanwhile."""
-    return choice.tiling.configuration.handover != NOTHING_HANDED
 
 
 def _choice(grouped: Grouped, group: int) -> Choice:
