@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, Literal, NamedTuple, TypeVar
 
+from compiler.cost.model import Cost
 from compiler.cost.objective import Totals, objective_value
 from compiler.degraded import DEFECTS
 from compiler.errors import LimitError
@@ -30,8 +31,7 @@ from compiler.program.loops.time import ProgramTime, time_of
 from compiler.program.lower import LoweredSegment, LowerSegments, key_of, no_programs
 from compiler.program.outlook import least_of, sampled
 from compiler.program.steps.equal_groups import SegmentGroup
-from compiler.program.steps.recorder import TooManyActionsError
-from compiler.program.steps.segment import SegmentSteps
+from compiler.program.steps.group_steps import TooManyActionsError
 from compiler.program.timing.energy import energy_by_level
 from compiler.tiling.choose import Refusal
 from compiler.tiling.finished import Choice
@@ -129,7 +129,7 @@ class _Chooser:
         self._alike: dict[tuple[object, ...], Totals] = {}
         # what takes more than all of a budget to be lowered
         self._too_long: set[tuple[int, Tiling]] = set()
-        self._left = self._budget = self._tilings = self._actions = 0
+        self._left = self._budget = self._tilings = 0
         self._tiles_max: float = inf
         self._actions_max: float = inf
 
@@ -164,15 +164,13 @@ class _Chooser:
     def _of_least_price(self, by_price: FusedSegment) -> _Tried | None:
         """The plan of least price, and what its groups take by themselves; None if it has no program."""
         first, lowered = self._rivals.found, self._whole(by_price)
-        if lowered is None:
+        if lowered is None or lowered.time is None:
             return None
-        timed = lowered.time
-        assert timed is not None
-        self._left = self._budget = max(_ACTIONS, self._actions)
-        self._actions_max = max(_ACTIONS, _TILES * self._actions)
+        self._left = self._budget = max(_ACTIONS, lowered.actions)
+        self._actions_max = max(_ACTIONS, _TILES * lowered.actions)
         self._tiles_max = max(_FEW_TILES, _TILES * _tiles(by_price.groups))
-        self._meet(first, timed)
-        return self._tried("price", first, timed)
+        self._meet(first, lowered.time)
+        return self._tried("price", first, lowered.time)
 
     def _meet(self, grouped: Grouped, timed: ProgramTime) -> None:
         """Take what the groups of a program take in it for what they take by themselves."""
@@ -222,19 +220,24 @@ class _Chooser:
         open_ = [open_[number] for number in sampled(len(open_))]
         # equal groups tell nothing new
         met = dict[tuple[Totals, Totals], None]()
+        costs = [choices[group].cost for group in open_]
+        left_out: list[Cost] = []  # what takes too long
         for number, group in enumerate(open_):
-            costs = [choices[other].cost for other in open_[number:]]
-            if not self._may_beat(known + least_of(costs, [*met], self._rate), best):
+            unknown = [*left_out, *costs[number:]]
+            if not self._may_beat(known + least_of(unknown, [*met], self._rate), best):
                 return False
             try:
                 its = self._of(group, choices[group])
             except _UsedUpError:
-                return self._may_beat(known + least_of(costs, [*met], self._rate, 0.0), best)
+                if self._left <= 0:
+                    return self._may_beat(known + least_of(unknown, [*met], self._rate, 0.0), best)
+                left_out.append(costs[number])
+                continue
             if its is None:
                 return False
             known += its
-            met[Totals.of((choices[group].cost,)), its] = None
-        return self._may_beat(known, best)
+            met[Totals.of((costs[number],)), its] = None
+        return self._may_beat(known + least_of(left_out, [*met], self._rate, 0.0), best)
 
     def _may_beat(self, alone: Totals, best: _Tried) -> bool:
         """Whether a program may take less than the best one if its groups take this each by itself."""
@@ -296,7 +299,7 @@ class _Chooser:
             try:
                 pairs = [(self._of(g, _choice(plain, g)), self._of(g, _choice(handed, g))) for g in run]
             except _UsedUpError:
-                break
+                continue
             changed = totals
             for before, after in pairs:
                 changed = changed - (before or Totals()) + (after or Totals())
@@ -362,8 +365,8 @@ class _Chooser:
         """What a group takes by itself; None if it has no program. Raises _UsedUpError."""
         key = group, choice.tiling
         if key not in self._alone:
-            if self._left <= 0 or key in self._too_long:
-                raise _UsedUpError("no group is tried any more", stage="choose", limit=self._budget)
+            if key in self._too_long:
+                raise _UsedUpError("this group takes too long", stage="choose", limit=self._budget)
             self._alone[key] = self._simulated(group, choice)
         return self._alone[key].totals
 
@@ -378,13 +381,15 @@ class _Chooser:
             only = steps.groups[0]
             totals = self._alike.get(only.likeness)
             if totals is None:
+                if self._left <= 0:
+                    raise _UsedUpError("no group is tried any more", stage="choose", limit=self._budget)
                 try:
                     time = time_of(steps.lowered(actions_max=self._budget), self._profile)
                 except TooManyActionsError as error:
+                    self._left -= self._budget
                     self._too_long.add((group, choice.tiling))
                     raise _UsedUpError(error.message, stage="choose", limit=self._budget) from error
-                finally:
-                    self._left -= steps.actions
+                self._left -= steps.actions
                 self._tilings += 1
                 totals = self._alike[only.likeness] = self._figures(time)
             return _Met(choice, totals, only.original or only)
@@ -427,14 +432,9 @@ class _Chooser:
             return None
 
         def simulated() -> LoweredSegment | None:
-            made: list[SegmentSteps] = []
-
-            def steps() -> SegmentSteps:
-                made.append(self._lowering.steps_of(self._facts, found, found.groups))
-                return made[-1]
-
-            lowered = self._lowering.within_limits(steps, self._actions_max)
-            self._actions = sum(its.actions for its in made)
+            lowered = self._lowering.within_limits(
+                lambda: self._lowering.steps_of(self._facts, found, found.groups), self._actions_max
+            )
             assert lowered.program is not None
             if self._lowering.refused(self._facts, found, lowered) is not None:
                 return None

@@ -43,12 +43,16 @@ class SegmentTooLongError(LimitError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredSegment:
-    """A chip segment's program, how long it takes, what its proof found, and its bytes; all None for a host segment."""
+    """A chip segment's program, how long it takes, what its proof found, and its bytes; all None for a host segment.
+
+    `actions`: how many it was lowered from.
+    """
 
     program: Program | None = None
     time: ProgramTime | None = None
     proof: ProvedProgram | None = None
     sizes: ProgramSizes | None = None
+    actions: int = 0
 
     @classmethod
     def of(cls, program: Program) -> LoweredSegment:
@@ -229,11 +233,13 @@ class LowerSegments:
 
         Raises TooManyActionsError where it takes more than so many actions.
         """
-        lowered = LoweredSegment.of(steps().lowered(actions_max=actions_max))
+        its = steps()
+        lowered = replace(LoweredSegment.of(its.lowered(actions_max=actions_max)), actions=its.actions)
         assert lowered.program is not None
         if self._exceeds(lowered) and not _loops_throughout(lowered.program):
             # what was listed for its speed is shorter as loops
-            lowered = LoweredSegment.of(steps().lowered(listed_max=0))
+            shorter = steps().lowered(listed_max=0, actions_max=actions_max)
+            lowered = replace(LoweredSegment.of(shorter), actions=its.actions)
         return lowered
 
     def _exceeds(self, lowered: LoweredSegment) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from compiler.program.context import Context
 from compiler.program.program import ADDRESSES, Role
 from compiler.program.steps.action import Bound, Call, Copy
 from compiler.program.steps.group_columns import GroupColumns, columns_of
-from compiler.program.steps.group_steps import GroupSteps
+from compiler.program.steps.group_steps import GroupSteps, TooManyActionsError
 from compiler.program.steps.order import Phases
 from compiler.program.timing.ticks import Ints
 from compiler.tiling.memory import KEPT, STORES, WAITING
@@ -44,7 +45,8 @@ class Setting:
 class SegmentGroup:
     """A group of a segment with what is found about it, each when it is asked for first.
 
-    `make`: lowers it. `likeness`: equal for groups that take the same time, wherever what they read lies. `order` and
+    `make`: lowers it. `actions`: how many it was asked for to be lowered, or the group that it is like, whenever that
+    was. `likeness`: equal for groups that take the same time, wherever what they read lies. `order` and
     `phases`: of its commands, where they are listed, and of its nodes, where they loop, as they were chosen for it, or
     for the group that it is like: orders know no other groups.
     """
@@ -55,6 +57,7 @@ class SegmentGroup:
     original: SegmentGroup | None = None
     _order: Ints | None = None
     _phases: Phases | None = None
+    _actions: int = 0
     _columns: dict[int, GroupColumns] = field(default_factory=dict)
 
     @property
@@ -80,24 +83,43 @@ class SegmentGroup:
         """Its steps."""
         return self.make()
 
-    def columns(self, listed_max: int) -> GroupColumns:
-        """What it comes to if it is listed up to so many commands: that of the original, moved, or found anew."""
+    @property
+    def actions(self) -> int:
+        """How many actions lowering it took; 0 before that."""
+        return self._actions if self.original is None or self._actions else self.original.actions
+
+    def columns(self, listed_max: int, actions_max: float = inf) -> GroupColumns:
+        """What it comes to if it is listed up to so many commands: that of the original, moved, or found anew.
+
+        Raises TooManyActionsError where it is found anew, and that takes more than so many actions.
+        """
         found = self._columns.get(listed_max)
         if found is None:
             # a group that loops under a larger limit also loops under a smaller one
             known = (its for most, its in self._columns.items() if most > listed_max and not its.may_loop)
-            found = next(known, None) or self._new_columns(listed_max)
+            found = next(known, None) or self._new_columns(listed_max, actions_max)
             self._columns[listed_max] = found
         return found
 
-    def _new_columns(self, listed_max: int) -> GroupColumns:
+    def _new_columns(self, listed_max: int, actions_max: float) -> GroupColumns:
         if self.original is not None:
             moves = MovedGroup(self.original.setting, self.setting)
-            moved = self.original.columns(listed_max).moved(moves)
+            moved = self.original.columns(listed_max, actions_max).moved(moves)
             if moved is not None:
                 return moved
-        found = columns_of(self.steps, listed_max)
-        self.steps.forget()
+        steps = self.steps
+        before = steps.asked
+        # what was asked when it was made belongs to the first time
+        steps.limit = actions_max + (before if self._actions else 0)
+        try:
+            found = columns_of(steps, listed_max)
+        except TooManyActionsError:
+            steps.asked = before
+            raise
+        finally:
+            steps.limit = inf
+            steps.forget()
+        self._actions = self._actions or steps.asked
         return found
 
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise, product
+from math import inf
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.address.table import ENTRY_BYTES
+from compiler.errors import LimitError
 from compiler.program.context import Context
 from compiler.program.group import GroupLowering
 from compiler.program.iteration import At, Loop, Step
@@ -53,13 +55,21 @@ class _Tiles:
     are_rounds: bool = False
 
 
+class TooManyActionsError(LimitError):
+    """A group was asked for more actions than whoever lowers it wants to wait for."""
+
+
 class GroupSteps:
-    """One group, of whose lowering a recorder takes down what it emits."""
+    """One group, of whose lowering a recorder takes down what it emits.
+
+    `asked`: how many actions it was asked for, at most `limit`.
+    """
 
     def __init__(self, lowering: GroupLowering, recorder: Recorder) -> None:
         """`lowering` emits into `recorder`."""
         self.lowering, self._recorder = lowering, recorder
         self._rounds = lowering.rounds
+        self.asked, self.limit = 0, inf
         self._lay_out(_tiles_of(lowering))
         if self._work_without_tiles():
             self._lay_out(dict.fromkeys(self._units, _rounds_as_tiles(lowering)))
@@ -306,7 +316,13 @@ class GroupSteps:
         emit = self._placed[step].step.emit
         assert emit is not None
         emit(at)
-        return self._recorder.taken()
+        found = self._recorder.taken()
+        self.asked += len(found)
+        if self.asked > self.limit:
+            raise TooManyActionsError(
+                "a group takes longer to lower than it is worth", stage="lower", actual=self.asked, limit=self.limit
+            )
+        return found
 
 
 def _apart(count: int) -> Columns:

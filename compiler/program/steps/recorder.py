@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any, Final
 
-from compiler.errors import LimitError
 from compiler.ops.slab import lengths
 from compiler.program.emitter import Box, Held, Machine
 from compiler.program.moves import Runs, moves_of
@@ -25,23 +23,17 @@ ElementOf = Callable[[int, int], int]
 _action: Final = tuple.__new__
 
 
-class TooManyActionsError(LimitError):
-    """More was emitted than whoever asked for it wanted to wait for."""
-
-
 @dataclass(slots=True)
 class Recorder:
     """Stands where an emitter stands; `actions` are what was emitted since they were taken last.
 
-    Equal keys of actions are one object: there are few of them. `count`: how many actions were taken, at most `limit`.
+    Equal keys of actions are one object: there are few of them.
     """
 
     machine: Machine
     entry: EntryOf
     element: ElementOf
     step: int = 0
-    count: int = 0
-    limit: float = inf
     actions: list[Action] = field(default_factory=list)
     # transfers by all that their addresses do not matter for: key, and where they begin on either side
     _copies: dict[tuple[object, ...], list[tuple[Copy, int, int]]] = field(default_factory=dict)
@@ -49,13 +41,8 @@ class Recorder:
     _calls: dict[tuple[object, ...], Call] = field(default_factory=dict)
 
     def taken(self) -> list[Action]:
-        """The actions since the last time. Raises TooManyActionsError where they are more than the limit."""
+        """The actions since the last time."""
         found, self.actions = self.actions, []
-        self.count += len(found)
-        if self.count > self.limit:
-            raise TooManyActionsError(
-                "a program takes longer to make than it is worth", stage="lower", actual=self.count, limit=self.limit
-            )
         return found
 
     def forget(self) -> None:

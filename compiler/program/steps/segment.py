@@ -26,10 +26,9 @@ from compiler.program.steps.commands import Lists, Nodes
 from compiler.program.steps.conflicts import Conflicts, Pairs, conflicts_of
 from compiler.program.steps.equal_groups import EqualGroups, SegmentGroup, Setting
 from compiler.program.steps.group_columns import LISTED_ALL, LISTED_MAX, GroupColumns
-from compiler.program.steps.group_steps import GroupSteps, recorder_of
+from compiler.program.steps.group_steps import GroupSteps, TooManyActionsError, recorder_of
 from compiler.program.steps.order import Phases, Turns, turns_of
 from compiler.program.steps.phases import phases_of, waits_of
-from compiler.program.steps.recorder import TooManyActionsError
 from compiler.program.steps.rows import CommandRows, rows_of
 from compiler.program.steps.waits import (
     Inside,
@@ -80,7 +79,7 @@ class SegmentSteps:
         ops = sorted(op for group in groups for op in group.ops)
         made = frozenset(facts.graph.ops[op].output for op in ops)
         self._context = context = Context(facts, self._machine, made, outputs, decoders, address_tables)
-        self._recorder = recorder = recorder_of(context)
+        recorder = recorder_of(context)
         self._residents: list[Resident] = []
         if profile.is_stationary:
             parts = resident_parts(context, profile, ops if segment_ops is None else segment_ops, resident_bytes)
@@ -88,7 +87,7 @@ class SegmentSteps:
         beside = profile.beside(resident_bytes)
         self._steps: list[Step] = []
         self.groups: list[SegmentGroup] = []
-        self._equals = equals = EqualGroups() if equal_groups is None else equal_groups
+        equals = EqualGroups() if equal_groups is None else equal_groups
         for planned in groups:
             numbers: dict[int, int] = {}
             setting = Setting.of(context, planned.ops, len(self._steps))
@@ -105,8 +104,8 @@ class SegmentSteps:
 
     @property
     def actions(self) -> int:
-        """How many actions groups were asked for so far that are like none lowered before."""
-        return self._recorder.count
+        """How many actions lowering the groups took, equal ones once, whenever they were lowered."""
+        return sum(group.actions for group in dict.fromkeys(group.original or group for group in self.groups))
 
     def lowered(self, listed_max: int = LISTED_MAX, actions_max: float = inf) -> Program:
         """The program; of the orders that each group may have the one in which the group alone is fastest.
@@ -116,25 +115,26 @@ class SegmentSteps:
         where it takes more than `actions_max` actions.
         """
         limits = [listed_max] * len(self.groups)
-        self._recorder.limit = self._recorder.count + actions_max
-        try:
-            while True:
-                try:
-                    return self._lowered(limits)
-                except NoCommonOrderError as error:
-                    if limits[error.group] == LISTED_ALL:
-                        raise
-                    limits[error.group] = LISTED_ALL
-        except TooManyActionsError:
-            for group in self.groups:
-                self._equals.forget(group)
-            raise
-        finally:
-            # other segments may ask these groups again
-            self._recorder.limit = inf
+        while True:
+            try:
+                return self._lowered(limits, actions_max)
+            except NoCommonOrderError as error:
+                if limits[error.group] == LISTED_ALL:
+                    raise
+                limits[error.group] = LISTED_ALL
 
-    def _lowered(self, limits: Sequence[int]) -> Program:
-        found = [_Found(group, group.columns(limit)) for group, limit in zip(self.groups, limits, strict=True)]
+    def _lowered(self, limits: Sequence[int], actions_max: float) -> Program:
+        found: list[_Found] = []
+        left, met = actions_max, set[SegmentGroup]()
+        for lowered, limit in zip(self.groups, limits, strict=True):
+            found.append(_Found(lowered, lowered.columns(limit, left)))
+            original = lowered.original or lowered
+            left -= 0 if original in met else lowered.actions
+            met.add(original)
+            if left < 0:
+                raise TooManyActionsError(
+                    "a program takes longer to make than it is worth", stage="lower", limit=actions_max
+                )
         columns = [its.columns for its in found]
         first_kinds = [0, *accumulate(len(its.keys) for its in columns)]
         regions = [

@@ -17,6 +17,7 @@ from compiler.options import parse_options
 from compiler.partition.partition import Refused
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
+from compiler.program.choose import _UsedUpError
 from compiler.program.lower import LoweredSegment, LowerSegments, key_of
 from compiler.report.plan import PlanSegment, plan_json
 from compiler.report.plan_search import SimulatedPlanDoc
@@ -163,6 +164,42 @@ def test_what_cannot_be_proved_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> 
     assert segment.simulated is not None
     assert segment.simulated.plans == before.plans[1:]
     assert [key_of(found.groups) for found in asked[2:]] == [key_of(asked[1].groups)]
+
+
+def test_equal_segments_get_equal_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was lowered for the first one gives the second one no other budget."""
+    monkeypatch.setattr("compiler.program.choose._ACTIONS", 1)
+    model = Model(seed=5)
+    x = model.input([1, 8, 24, 24])
+    for _ in range(2):
+        x = model.relu(model.node("Add", [model.relu(model.conv(x, 8, 8)), x]))
+        x = model.node("Cosh", [x])  # on the host
+    model.output(x)
+    first, second = chip_segments(compiled(model, "edge4"))
+    assert first.simulated is not None
+    assert first.simulated == second.simulated
+    assert [group.tiling for group in first.groups] == [group.tiling for group in second.groups]
+
+
+@pytest.mark.parametrize("chip", ["edge4", "cluster4x4", "manycore2x64"])
+def test_with_nearly_no_budget_search_takes_no_more_than_other_strategies(
+    chip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compiler.program.choose._ACTIONS", 1)
+    monkeypatch.setattr("compiler.program.choose._Chooser._simulated", _given_up)
+    compilation = compiled(pyramid(), chip)
+    assert not compilation.plan.degraded
+    (segment,) = chip_segments(compilation)
+    assert segment.simulated is not None
+    assert segment.simulated.tried == 0
+    others = [compiled(pyramid(), chip, fusion=fusion).plan.totals.simulated_latency_s for fusion in ("rules", "none")]
+    ours = compilation.plan.totals.simulated_latency_s
+    assert ours is not None
+    assert all(other is not None and ours <= other * (1 + 1e-9) for other in others)
+
+
+def _given_up(*_: object) -> None:
+    raise _UsedUpError("no group is tried any more", stage="choose")
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from compiler.program.lower import handed_out
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps import equal_groups
 from compiler.program.steps.equal_groups import EqualGroups
-from compiler.program.steps.recorder import TooManyActionsError
+from compiler.program.steps.group_steps import TooManyActionsError
 from compiler.program.steps.segment import SegmentSteps
 from tests.compiler.program.lowered import Lowered, Network
 from tests.models import Model, partition_of
@@ -112,9 +112,13 @@ def test_an_equal_group_does_what_it_would_do_if_it_were_lowered(
         assert time_of(ours, profile).ticks == time_of(each, profile).ticks
 
 
-def test_a_program_that_takes_too_many_actions_is_given_up_and_can_be_made_afterwards() -> None:
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_program_that_takes_too_many_actions_is_given_up_and_can_be_made_afterwards(
+    share: float, *, is_known: bool
+) -> None:
+    """Whether its groups were lowered before or not."""
     (segment,) = segments_of(network_of(blocks), "edge4")
-
     facts, profile, name, groups, outputs, resident_bytes, decoders = segment
 
     def steps_of(equals: EqualGroups) -> SegmentSteps:
@@ -123,20 +127,13 @@ def test_a_program_that_takes_too_many_actions_is_given_up_and_can_be_made_after
     equals = EqualGroups()
     whole = steps_of(equals)
     expected = whole.lowered().commands
-    # what is like others takes no actions
-    np.testing.assert_array_equal(steps_of(equals).lowered(actions_max=0).commands, expected)
-    for share in (0.0, 0.5, 1.0):
-        others = EqualGroups()
-        steps = steps_of(others)
-        asked = steps.actions
-        most = int(share * (whole.actions - asked))
-        if share < 1:
-            with pytest.raises(TooManyActionsError) as raised:
-                steps.lowered(actions_max=most)
-            assert raised.value.limit == asked + most
-            # no other group is like one that was given up
-            assert all(its.original is None for its in steps_of(others).groups[:1])
-        np.testing.assert_array_equal(steps.lowered(actions_max=inf if share < 1 else most).commands, expected)
+    steps = steps_of(equals if is_known else EqualGroups())
+    most = int(share * whole.actions)
+    if share < 1:
+        with pytest.raises(TooManyActionsError):
+            steps.lowered(actions_max=most)
+    np.testing.assert_array_equal(steps.lowered(actions_max=inf if share < 1 else most).commands, expected)
+    assert steps.actions == whole.actions > 0
 
 
 def test_stationary_weights_have_places_of_their_own_so_no_group_of_a_segment_is_like_another() -> None:
