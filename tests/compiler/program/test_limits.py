@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -100,7 +101,7 @@ def test_a_group_without_an_order_that_all_iterations_have_is_listed(monkeypatch
     def refuse(group: GroupStatements, _: object) -> None:
         raise NoCommonOrderError("refused on purpose", group.number)
 
-    monkeypatch.setattr(SegmentSteps.lowered, "__defaults__", (0,))
+    monkeypatch.setattr(SegmentSteps.lowered, "__defaults__", (0, inf))
     monkeypatch.setattr("compiler.program.steps.segment.inside_of", refuse)
     found = compiled(2)
     (program,) = found.report.programs
