@@ -112,13 +112,13 @@ def wrong_place_of_a_result(executable: Executable, pick: Callable[[Any], int]) 
     )
 
 
-def wrong_box(executable: Executable, pick: Callable[[Any], int]) -> Executable:
-    """A call takes its data to begin one row earlier: it reads every row from where the next one lies."""
+def wrong_box(executable: Executable, pick: Callable[[Any], int], axis: int = 2) -> Executable:
+    """A call takes its data to begin one position (row) earlier: it reads each from where the next one lies."""
     program = program_of(executable)
-    row = pick(np.flatnonzero((program.bindings["operand"] == 0) & (program.bindings["starts"][:, 2] > 0)))
+    row = pick(np.flatnonzero((program.bindings["operand"] == 0) & (program.bindings["starts"][:, axis] > 0)))
     bindings = program.bindings.copy()
-    bindings["starts"][row, 2] -= 1
-    bindings["lengths"][row, 2] += 1
+    bindings["starts"][row, axis] -= 1
+    bindings["lengths"][row, axis] += 1
     return with_program(executable, replace(program, bindings=bindings))
 
 

@@ -43,12 +43,7 @@ def added_parts(program: Program) -> Any:
 
 def wrong_channels(executable: Executable, pick: Callable[[Any], int]) -> Executable:
     """A call takes its data to begin one channel earlier: it reads each from where the next one lies."""
-    program = program_of(executable)
-    row = pick(np.flatnonzero((program.bindings["operand"] == 0) & (program.bindings["starts"][:, 1] > 0)))
-    bindings = program.bindings.copy()
-    bindings["starts"][row, 1] -= 1
-    bindings["lengths"][row, 1] += 1
-    return with_program(executable, replace(program, bindings=bindings))
+    return wrong_box(executable, pick, axis=1)
 
 
 def missing_part(executable: Executable, pick: Callable[[Any], int]) -> Executable:
