@@ -178,7 +178,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
 
 
 def find_faults(fault: Fault, executable: Executable, graph: Graph, source: Any) -> None:
-    """Four random places of a fault, of which at least one gives other outputs; each that does is found."""
+    """Put the fault in at random places until four give other outputs (one at least): the check finds each of these."""
     inputs = random_inputs(graph, SEED)
     right = run_executable(executable, inputs)
     random, ran = np.random.default_rng(7), 0
