@@ -446,7 +446,7 @@ def _rows(entries: list[PieceEntry]) -> list[tuple[PieceEntry, ...]]:
 
 
 def _thin(ops: list[OpFacts], entry: PieceEntry, place: int, part: int) -> PieceEntry:
-    """A piece with the channels of one slice of an op's weights, which then come whole; itself if there is one slice."""
+    """A piece with the channels of one slice of an op's weights, which then come whole; itself if there is but one."""
     axis, piece = ops[place].channel_axis, entry.piece
     if len(entry.slices[place]) == 1:
         return entry
