@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from rich.console import Console
 
+from app.cli.console_script import heard
 from app.cli.progress import ProgressBar
 from app.client.document import document
 from app.client.errors import ServiceError
@@ -181,7 +182,8 @@ def _cancelling(client: Client, job: Job, console: Console) -> Iterator[None]:
     """Cancel a job where Ctrl-C ends the wait for it, and say what became of it."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        heard(interrupt)
         try:
             state = client.cancel(job).state
             said = f"job {job.id} on {client.url} is {'being cancelled' if state == 'cancelling' else state}"

@@ -23,8 +23,36 @@ if TYPE_CHECKING:
 
 INTERRUPTED: Final = 130
 _USAGE: Final = 2
-# Delay before a lost KeyboardInterrupt is sent again.
-_AGAIN_S: Final = 0.01
+# Ctrl-C is repeated after this time unless its exception was heard: callbacks and extension modules drop exceptions.
+_AGAIN_S: Final = 0.25
+
+
+class _Interrupt(KeyboardInterrupt):
+    """A Ctrl-C that is repeated until `heard`."""
+
+    is_repeated = False
+
+    def repeat(self) -> None:
+        """Sends the signal again after a delay, once."""
+        import threading
+
+        self._timer = threading.Timer(_AGAIN_S, self._again)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def stop(self) -> None:
+        """No more repeats."""
+        self._timer.cancel()
+
+    def _again(self) -> None:
+        self.is_repeated = True
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def heard(interrupt: KeyboardInterrupt) -> None:
+    """Ends the repeats of a Ctrl-C: whoever catches one calls this first."""
+    if isinstance(interrupt, _Interrupt):
+        interrupt.stop()
 
 
 class _Output(io.FileIO):
@@ -54,7 +82,7 @@ def outlive_reader() -> None:
 def run() -> None:
     """Runs the command in `sys.argv` and exits with its code."""
     signal.signal(signal.SIGINT, _end)
-    sys.unraisablehook = _interrupt_again
+    sys.unraisablehook = _report_dropped
     sys.stdout, sys.stderr = _output(sys.stdout), _output(sys.stderr)
     code: str | int | None = 0
     try:
@@ -62,11 +90,12 @@ def run() -> None:
         from app.telemetry import send_nothing
 
         send_nothing()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupt)
         cli()
     except SystemExit as ended:
         code = ended.code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        heard(interrupt)
         code = INTERRUPTED
     signal.signal(signal.SIGINT, _end)
     sys.exit(_flushed(code))
@@ -77,13 +106,23 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
 
 
-def _interrupt_again(failed: sys.UnraisableHookArgs) -> None:
-    """Repeats a Ctrl-C that arrived in a callback, where Python prints exceptions and drops them."""
-    if failed.exc_type is KeyboardInterrupt:
-        import threading
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """Raises KeyboardInterrupt, and again until it is heard; what cleans up after one is not disturbed by repeats."""
+    error = sys.exc_info()[1]
+    while error is not None:
+        if isinstance(error, _Interrupt) and error.is_repeated:
+            error.is_repeated = False
+            error.repeat()
+            return
+        error = error.__context__
+    interrupt = _Interrupt()
+    interrupt.repeat()
+    raise interrupt
 
-        threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()
-    else:
+
+def _report_dropped(failed: sys.UnraisableHookArgs) -> None:
+    """Prints an exception that Python drops, but for a Ctrl-C, which is repeated."""
+    if not issubclass(failed.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(failed)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from rich.console import Console
 
 from app.cli import compiling
+from app.cli.console_script import heard
 from app.cli.point_pool import Computed, PointPool
 from app.cli.progress import ProgressBar
 from app.client.client import Client
@@ -131,7 +132,8 @@ class HereSweeper:
                     rows[number] = _row(points[number], computed)
                     done += 1
                     bar.points(done, len(points))
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            heard(interrupt)
             return rows, "cancelled"
         return rows, "succeeded" if any(row.figures is not None for row in rows) else "failed"
 
@@ -177,7 +179,8 @@ class ServerSweeper:
             with ProgressBar(self.console, self.swept.model.name) as bar:
                 for event in self._client.follow(job.id):
                     bar.points(event.step, event.total)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            heard(interrupt)
             self._client.cancel(job.id)
             for _ in self._client.follow(job.id):  # the last worker stops within seconds
                 pass
