@@ -7,7 +7,7 @@ Nothing makes the objective worse, and limits count steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -24,8 +24,11 @@ from compiler.tiling.finished import Choice
 
 # So many groups are looked at before they are priced, to join them.
 LOOKED_MAX: Final = 4096
-# Steps of pricing joined groups.
+# Steps of pricing groups that are not joined in the end; those that are take at most one more for each op.
 JOINED_MAX: Final = 64
+# A group that has been joined with its neighbours so often in a row is joined with twice as many next time: one by one
+# the 80 steps of a recurrence whose states are outputs would be priced in 80 sizes.
+_STREAK: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,9 @@ def improve(
     `outside` are the totals of the other segments; `fixed` groups of a pinned schedule stay as they are.
     `moves_boundaries`: not where groups were found by simulation, which prices would undo.
     """
-    moves = Moves(evaluator, graph, _joined(evaluator, graph, groups, outside, fixed), outside, fixed)
+    joining = _Joining(evaluator, graph, groups, outside, fixed)
+    joining.join()
+    moves = Moves(evaluator, graph, joining.groups, outside, fixed)
     moves.refine()
     unmoved = Improved(evaluator=evaluator.with_tilings(moves.tilings), groups=moves.groups)
     if not moves_boundaries:
@@ -74,57 +79,94 @@ def improve(
     )
 
 
-def _joined(
-    evaluator: Evaluator, graph: SegmentGraph, groups: tuple[int, ...], outside: Totals, fixed: frozenset[int]
-) -> tuple[int, ...]:
+class _Joining:
     """Neighbours joined while that pays: a group with all of its own at once, then pairs."""
-    objective = evaluator.options.objective
-    total = outside + evaluator.totals(groups)
-    tried: set[int] = set()
-    spent = looked = 0
-    waiting = True
-    while waiting:
-        waiting = False
-        for parts in _neighbours(graph, groups, fixed):
-            union = reduce(or_, parts)
-            if union in tried:
-                continue
-            looked += 1
-            if spent >= JOINED_MAX or looked > LOOKED_MAX:
-                return groups
-            if not _may_join(evaluator, graph, union):
-                tried.add(union)
-                continue
-            ordered = group_order(graph, [union, *(group for group in groups if group not in parts)])
-            if ordered is None:
-                continue
-            tried.add(union)
-            spent += evaluator.steps(union)
-            if isinstance(evaluator.tiling(union), Refusal):
-                continue
-            after = total - evaluator.totals(parts) + evaluator.totals((union,))
-            if ranking(objective, after) < ranking(objective, total):
-                groups, total, waiting = ordered, after, True
-                break
-    return groups
 
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        graph: SegmentGraph,
+        groups: tuple[int, ...],
+        outside: Totals,
+        fixed: frozenset[int],
+    ) -> None:
+        self.groups = groups
+        self._evaluator, self._graph, self._fixed = evaluator, graph, fixed
+        self._total = outside + evaluator.totals(groups)
+        self._tried: set[int] = set()
+        self._looked, self._left, self._left_to_join = 0, JOINED_MAX, len(graph.ops)
 
-def _neighbours(graph: SegmentGraph, groups: tuple[int, ...], fixed: frozenset[int]) -> Iterator[tuple[int, ...]]:
-    """Groups that share a tensor: each with all that it shares one with, if several, then pairs, in execution order.
+    def join(self) -> None:
+        """Join while that pays, and steps are left."""
+        grown = streak = 0
+        while True:
+            joined = grown and streak >= _STREAK and self._pays(self._around(grown, 1 << streak - _STREAK))
+            if not joined:
+                streak = streak if streak < _STREAK else 0
+                joined = next(filter(None, map(self._pays, self._neighbours())), 0)
+            if not joined:
+                return
+            streak = streak + 1 if joined & grown == grown else 1
+            grown = joined
 
-    A group whose many outputs many others read would take a step for each of them otherwise.
-    """
-    home = {op: number for number, group in enumerate(groups) for op in bits(group)}
-    near: dict[int, set[int]] = {number: set() for number, group in enumerate(groups) if group not in fixed}
-    for op in graph.ops:
-        sharing = {home[op], *(home[user] for user in graph.successors[op])} & near.keys()
-        for number in sharing:
-            near[number] |= sharing - {number}
-    for number, others in near.items():
-        if len(others) > 1:
-            yield tuple(groups[one] for one in sorted({number, *others}))
-    for number, others in near.items():
-        yield from ((groups[number], groups[other]) for other in sorted(others) if number < other)
+    def _pays(self, parts: Sequence[int]) -> int:
+        """The union of groups if it takes their place; 0 if not."""
+        union = reduce(or_, parts)
+        if union in self._tried:
+            return 0
+        self._looked += 1
+        if self._left <= 0 or self._left_to_join <= 0 or self._looked > LOOKED_MAX:
+            return 0
+        if not _may_join(self._evaluator, self._graph, union):
+            self._tried.add(union)
+            return 0
+        ordered = group_order(self._graph, [union, *(group for group in self.groups if group not in parts)])
+        if ordered is None:
+            return 0
+        self._tried.add(union)
+        evaluator, steps = self._evaluator, self._evaluator.steps(union)
+        if not isinstance(evaluator.tiling(union), Refusal):
+            objective = evaluator.options.objective
+            after = self._total - evaluator.totals(parts) + evaluator.totals((union,))
+            if ranking(objective, after) < ranking(objective, self._total):
+                self._left_to_join -= steps
+                self.groups, self._total = ordered, after
+                return union
+        self._left -= steps
+        return 0
+
+    def _neighbours(self) -> Iterator[tuple[int, ...]]:
+        """Groups that share a tensor: each with all that it shares one with, if several, then pairs, in order.
+
+        A group whose many outputs many others read would take a step for each of them otherwise.
+        """
+        groups, near = self.groups, self._near()
+        for number, others in near.items():
+            if len(others) > 1:
+                yield tuple(groups[one] for one in sorted({number, *others}))
+        for number, others in near.items():
+            yield from ((groups[number], groups[other]) for other in sorted(others) if number < other)
+
+    def _around(self, group: int, far: int) -> tuple[int, ...]:
+        """A group, those that it shares tensors with, those that these share tensors with, and so on so far."""
+        near = self._near()
+        found = border = {self.groups.index(group)}
+        for _ in range(far):
+            border = {other for number in border for other in near.get(number, ())} - found
+            found = found | border
+        return tuple(self.groups[number] for number in sorted(found))
+
+    def _near(self) -> dict[int, set[int]]:
+        """By the place of each group that may be joined those with which it shares a tensor."""
+        home = {op: number for number, group in enumerate(self.groups) for op in bits(group)}
+        near: dict[int, set[int]] = {
+            number: set() for number, group in enumerate(self.groups) if group not in self._fixed
+        }
+        for op in self._graph.ops:
+            sharing = {home[op], *(home[user] for user in self._graph.successors[op])} & near.keys()
+            for number in sharing:
+                near[number] |= sharing - {number}
+        return near
 
 
 def _may_join(evaluator: Evaluator, graph: SegmentGraph, union: int) -> bool:

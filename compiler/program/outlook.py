@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from compiler.cost.model import Cost
 from compiler.cost.objective import Totals
+from compiler.fusion.groups import Group
 
 # How many different groups are simulated before anything is said of the others, and to how many standard errors. The
 # plans of `rules` of ResNet-50, Inception-v1 and DenseNet-121 on edge4 were left out after 5 of their groups, as they
@@ -32,7 +33,7 @@ def least_of(
 
     `met`: of each of those the price, and what it took. Within a plan prices err alike, so a group is expected to take
     its price times their mean factor; of the sum so many standard `errors` are taken off. No group moves fewer bytes
-    than its price says, or takes less time than these at the DRAM's `rate` (bytes per cycle) or its array's work; while
+    than its price says, or takes less time than these at the DRAM's `rate` (bytes per cycle) or than it computes; while
     few were met this bound is the answer, but for the mean (without errors).
     """
     found = _rows([_bound(price, rate) for price in prices]).sum(axis=0)
@@ -50,9 +51,22 @@ def least_of(
     return Totals(dram_bytes=dram_bytes, cycles=cycles, energy_pj=energy_pj)
 
 
+def tiles_of(groups: Sequence[Group]) -> int:
+    """Tiles of all ops, with which a program's length goes."""
+    total = 0
+    for group in groups:
+        tiling, configuration = group.choice.tiling, group.choice.tiling.configuration
+        slices = configuration.channel_slices * configuration.input_slices
+        total += len(group.ops) * tiling.tiles * tiling.core_tiles * slices
+    return total
+
+
 def _bound(price: Cost, rate: float) -> Totals:
-    """The bytes, and the longer of their time at the DRAM's rate and of the array's work; start-ups may be hidden."""
-    return Totals(dram_bytes=price.dram_bytes, cycles=max(price.dram_bytes / rate, price.array_cycles))
+    """The bytes, and the longer of their time at the DRAM's rate and of computation; start-ups may be hidden.
+
+    Of 561 groups of eight networks on four chips one took 0.9999 of the longer one, all others at least as long.
+    """
+    return Totals(dram_bytes=price.dram_bytes, cycles=max(price.dram_bytes / rate, price.compute_cycles))
 
 
 def _rows(totals: Sequence[Totals]) -> NDArray[np.float64]:

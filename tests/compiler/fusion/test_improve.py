@@ -587,3 +587,17 @@ def test_a_group_is_joined_with_all_that_read_its_many_outputs_at_once() -> None
     plan = plan_model(model.data(), builtin_profile("cluster4x4"), parse_options({"objective": "latency"})).plan
     (segment,) = plan.segments
     assert len(segment.groups) == 1
+
+
+def test_a_recurrence_of_many_steps_whose_states_are_outputs_is_one_group() -> None:
+    """One by one its steps would be priced in as many sizes; failures alone use up what joining may take."""
+    model = Model()
+    state = model.input([1, 16, 8, 8])
+    for number in range(60):
+        scaled = model.node("Mul", [state, model.weight(1, 16, 1, 1)], name=f"scaled_{number}")
+        state = model.node("Add", [scaled, model.weight(1, 16, 1, 1)], name=f"state_{number}")
+        model.output(model.node("Exp", [state], name=f"power_{number}"))
+    plan = plan_model(model.data(), builtin_profile("cluster4x4"), parse_options({"objective": "dram_bytes"})).plan
+    (segment,) = plan.segments
+    assert len(segment.groups) == 1
+    assert plan.totals.dram_bytes == plan.totals.dram_bytes_floor
