@@ -33,6 +33,29 @@ def chain(length: int) -> bytes:
     return bytes(model.SerializeToString())
 
 
+def recurrence(steps: int) -> bytes:
+    """A model of steps of Mul, Add and Exp on a 1×16×8×8 input, in which each step reads the one before (3 ops each).
+
+    Each step's Exp is an output.
+    """
+    weights, nodes, results = [], [], []
+    state = "x"
+    for index in range(steps):
+        names = [f"{kind}{index}" for kind in ("factor", "term")]
+        weights += [numpy_helper.from_array(np.full((1, 16, 1, 1), 0.5, dtype=np.float32), name) for name in names]
+        nodes += [
+            helper.make_node("Mul", [state, names[0]], [f"scaled{index}"]),
+            helper.make_node("Add", [f"scaled{index}", names[1]], [f"state{index}"]),
+            helper.make_node("Exp", [f"state{index}"], [f"y{index}"]),
+        ]
+        state = f"state{index}"
+        results.append(helper.make_tensor_value_info(f"y{index}", TensorProto.FLOAT, [1, 16, 8, 8]))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 8, 8])]
+    graph = helper.make_graph(nodes, "recurrence", inputs, results, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
 def run() -> None:
     """Print seconds per pass for chains of growing length."""
     profile = builtin_profile("cluster4x4")

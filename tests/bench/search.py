@@ -18,7 +18,7 @@ from compiler.profile import builtin_profile
 from compiler.report.boundaries import crossings, reason_text, tensors_text
 from compiler.report.plan import Plan
 from tests.bench.prices import pinned
-from tests.bench.scaling import chain
+from tests.bench.scaling import chain, recurrence
 from tests.compiler.planning import objective_of
 from tests.exported import exported_models
 from tests.models import LIGHT_NAMES, light_path
@@ -34,6 +34,7 @@ _WISHED: Final = MappingProxyType(
     {("resnet50", "dram_bytes"): 1.005, ("resnet50", "edp"): 0.75, ("inception_v1", "edp"): 0.85}
 )
 _GROWTH: Final = (1_000, 3_000, 10_000)
+_STEPS: Final = (20, 40, 80, 160)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +224,11 @@ def growth() -> None:
             found = planned(chain(length), "cluster4x4", objective=objective)
             print(_growth_row(f"chain of {length:,}", found, objective, last))
             last = _ops(found), found.seconds
+    last = None
+    for steps in _STEPS:
+        found = planned(recurrence(steps), "cluster4x4", objective="dram_bytes")
+        print(_growth_row(f"recurrence of {steps} steps", found, "dram_bytes", last))
+        last = _ops(found), found.seconds
 
 
 def _ops(found: Planned) -> int:
