@@ -19,6 +19,7 @@ from compiler.frontend.decompose.index_masks import ONE_HOT, TRILU
 from compiler.frontend.decompose.lp_normalization import LP_NORMALIZATION
 from compiler.frontend.decompose.node_builder import Decomposition, Fresh, NodeList
 from compiler.frontend.decompose.quantised_products import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
+from compiler.frontend.decompose.recurrent import RECURRENT
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
 from compiler.ops.base import Call, Refusal
 
@@ -35,6 +36,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             ONE_HOT,
             QLINEAR_CONV,
             QLINEAR_MATMUL,
+            *RECURRENT,
             ROTARY_EMBEDDING,
             TRILU,
         )

@@ -33,6 +33,7 @@ QUANTISED: Feeds = {
 IMAGE: Feeds = ones("a", shape=(1, 3, 2, 2), dtype=np.uint8) | ones("b", shape=(2, 3, 1, 1), dtype=np.uint8)
 TWO_AXES: Feeds = ones("bs", shape=(1, 2)) | ones("bz", shape=(1, 2), dtype=np.uint8)
 INTEGERS: Feeds = {name: QUANTISED[name] for name in ("a", "b")} | ones("az", shape=(2, 1), dtype=np.uint8)
+STEPS: Feeds = {name: np.ones((3, 1, 2), np.float32) for name in ("x", "w", "r")} | {"b": np.ones((1, 4), np.float32)}
 PADDED: Feeds = ATTENTION | {"": np.zeros(0), " ": np.zeros(0), "  ": np.zeros(0)} | ones("n", shape=(1,), dtype=int)
 
 # Kind, a part of the limit's text, inputs (in order), outputs, attributes.
@@ -65,6 +66,16 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
         ["y"],
         {},
     ),
+    **{
+        f"{kind} {what}": (kind, text, STEPS | more, ["y"], attributes)
+        for kind, most in (("LSTM", 16), ("GRU", 16), ("RNN", 64))
+        for what, text, more, attributes in (
+            ("of many steps", f"at most {most} in all", {"x": np.ones((most + 1, 1, 2), np.float32)}, {}),
+            ("of several lengths", "of full length", ones("l", shape=(1,), dtype=np.int32), {}),
+            ("of another function", "functions are", {}, {"activations": ["Tanh"] * 2 + ["ScaledTanh"]}),
+            ("clipped", "clip, layout", {}, {"clip": 3.0}),
+        )
+    },
     "rotary in double": ("RotaryEmbedding", "input 0 is of", ones("x", "c", "s", dtype=np.float64), ["y"], {}),
     "diagonal of another type": ("Trilu", "input 1 is of", ones("x", "k", shape=(2, 2)), ["y"], {}),
     "a long row": ("Trilu", "rows and columns", ones("x", shape=(1, 2**20 + 1), dtype=np.int8), ["y"], {}),
