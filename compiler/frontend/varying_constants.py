@@ -21,6 +21,8 @@ from compiler.units import DTYPE_NAMES
 
 # Kinds whose varying attributes affect the result's shape only.
 _SHAPED: Final = ("Reshape", "Expand")
+# Kinds whose varying attributes say how often an axis is repeated; one of fixed extent keeps its leading elements.
+_REPEATED: Final = ("Tile",)
 
 
 def element_symbols(elements: Iterable[object]) -> tuple[tuple[int, Expression], ...]:
@@ -55,7 +57,9 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
     if inferred.kind in _SHAPED:
         if any(varies(t) for t in kept) and inferred.kind == "Reshape":
             return not all(_is_relabelled(t, output) for t in kept if t is not None)
-    elif any(isinstance(v, Dim) for value in inferred.attributes.values() for v in _items(value)):
+    elif inferred.kind not in _REPEATED and any(
+        isinstance(v, Dim) for value in inferred.attributes.values() for v in _items(value)
+    ):
         return True
     if not any(varies(t) for t in kept):
         return False

@@ -50,6 +50,11 @@ class _Axis:
     factor: Fraction
     by_size: bool = False
 
+    @property
+    def is_kept(self) -> bool:
+        """True for a varying axis that has the same extent before and after, whatever that is."""
+        return isinstance(self.source, Dim) and not isinstance(self.target - self.source, Dim) and self.factor == 1
+
     def is_varying(self, transformation: str) -> bool:
         """True if the sampling of a position depends on the dynamic dimensions."""
         if not isinstance(self.source, Dim) and not isinstance(self.target, Dim):
@@ -158,6 +163,8 @@ def _scales(call: Call) -> tuple[float, ...] | None:
 
 def _coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
     """scale, offset and divisor of an axis' sampling positions."""
+    if axis.is_kept:
+        return 1, 0, 1
     if axis.is_varying(transformation):
         return _varying_coordinates(transformation, axis)
     step = 1 / axis.factor

@@ -21,6 +21,7 @@ from compiler.frontend.decompose.node_builder import Decomposition, Fresh, NodeL
 from compiler.frontend.decompose.quantised_products import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
 from compiler.frontend.decompose.recurrent import RECURRENT
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
+from compiler.frontend.decompose.table_rows import TABLE_ROWS
 from compiler.ops.base import Call, Refusal
 
 DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
@@ -43,6 +44,8 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
     }
 )
 DECOMPOSED: Final = tuple(DECOMPOSITIONS)
+# Forms of native ops that other ops serve better; all other forms stay what they are.
+_FORMS: Final = MappingProxyType({rule.op_type: rule for rule in (TABLE_ROWS,)})
 
 
 def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> NodeList | None:
@@ -51,7 +54,7 @@ def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> NodeList | None
     `call` gives the inputs' types and known values; `fresh` makes unused value names. Raises ModelError if the node
     is illegal.
     """
-    rule = DECOMPOSITIONS.get(node.op_type)
+    rule = DECOMPOSITIONS.get(node.op_type, _FORMS.get(node.op_type))
     if rule is None or rule.unsupported(node, call) is not None:
         return None
     nodes = NodeList(call=call, fresh=fresh)

@@ -333,3 +333,67 @@ def groupnorm_reshape(model: Model) -> None:
     y = model.node("Reshape", [x, model.ints(0, 2, -1)])
     y = model.node("InstanceNormalization", [y, model.weight(2), model.weight(2)])
     model.output(model.node("Reshape", [y, model.node("Shape", [x])]))
+
+
+@served({"n": (1, 3)})
+def resized_images(model: Model) -> None:
+    x = model.input(["n", 2, 4, 5])
+    sizes = model.node("Concat", [dim1(model, x, 0), model.ints(2, 7, 9)], axis=0)
+    for mode in ("align_corners", "pytorch_half_pixel"):
+        model.output(model.node("Resize", [x, "", "", sizes], mode="linear", coordinate_transformation_mode=mode))
+
+
+@served({"b": (1, 3), "s": (1, 6)})
+def repeated_positions(model: Model) -> None:
+    x = model.input(["b", "s", "s"])
+    ends = [model.constant(np.int64(0)), dim(model, x, 1), model.constant(np.int64(1))]
+    positions = model.node("Range", ends)
+    repeats = model.node("Concat", [dim1(model, x, 0), dim1(model, x, 1), model.ints(1)], axis=0)
+    columns = model.node("Tile", [model.node("Unsqueeze", [positions, model.ints(0, 1)]), repeats])
+    hidden = model.node("Greater", [columns, model.node("Unsqueeze", [positions, model.ints(0, 2)])])
+    model.output(model.node("Add", [x, model.node("Cast", [hidden], to=1)]))
+
+
+@served({"p": (1, 7), "s": (1, 4)})
+def positions_behind_a_past(model: Model) -> None:
+    x, past = model.input(["s", 80], "x"), model.input(["p", 80], "past")
+    begin = dim(model, past, 0)
+    end = model.node("Add", [begin, dim(model, x, 0)])
+    positions = model.node("Range", [begin, end, model.constant(np.int64(1))])
+    table = model.weight(20, 80)
+    for rows in (positions, model.node("Unsqueeze", [positions, model.ints(0)])):
+        model.output(model.node("Add", [x, model.node("Gather", [table, rows])]))
+    model.output(model.relu(past))
+
+
+@served({"s": (1, 8)})
+def tile_const(model: Model) -> None:
+    z = model.input(["s", 3])
+    model.output(
+        model.node(
+            "Add",
+            [
+                z,
+                model.node(
+                    "Tile", [model.weight(1, 3), model.node("Concat", [dim1(model, z, 0), model.ints(1)], axis=0)]
+                ),
+            ],
+        )
+    )
+
+
+@served({"s": (1, 4)})
+def tile_const2(model: Model) -> None:
+    z = model.input(["s", 3])
+    z2 = model.node("Concat", [z, z], axis=0)
+    model.output(
+        model.node(
+            "Add",
+            [
+                z2,
+                model.node(
+                    "Tile", [model.weight(2, 3), model.node("Concat", [dim1(model, z, 0), model.ints(1)], axis=0)]
+                ),
+            ],
+        )
+    )

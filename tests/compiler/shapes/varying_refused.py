@@ -257,39 +257,6 @@ def gather_const_neg(model: Model) -> None:
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")
-def tile_const(model: Model) -> None:
-    z = model.input(["s", 3])
-    model.output(
-        model.node(
-            "Add",
-            [
-                z,
-                model.node(
-                    "Tile", [model.weight(1, 3), model.node("Concat", [dim1(model, z, 0), model.ints(1)], axis=0)]
-                ),
-            ],
-        )
-    )
-
-
-@refused({"s": (1, 4)}, "known_at_maxima_only")
-def tile_const2(model: Model) -> None:
-    z = model.input(["s", 3])
-    z2 = model.node("Concat", [z, z], axis=0)
-    model.output(
-        model.node(
-            "Add",
-            [
-                z2,
-                model.node(
-                    "Tile", [model.weight(2, 3), model.node("Concat", [dim1(model, z, 0), model.ints(1)], axis=0)]
-                ),
-            ],
-        )
-    )
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
 def if_shape(model: Model) -> None:
     x = model.input([3, "s"])
     c = model.node("Greater", [dim(model, x, 1), model.constant(np.int64(3))])
