@@ -78,10 +78,11 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
 def can_be_computed(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> bool:
     """Whether the accelerator may compute a result of constants that is otherwise known at the maxima only.
 
-    The result must not be a list of extents: it has floats or flags, and more elements than a shape has axes. Its
-    operands must be known at all extents.
+    The result must not be a list of extents: it has floats or flags, and several axes or more elements than a shape has
+    axes. Its operands must be known at all extents.
     """
-    if output.dtype.startswith(("int", "uint")) or output.elements <= MAX_RANK or form_is_at_maxima(inferred, call):
+    is_short = len(output.shape) < 2 and output.elements <= MAX_RANK
+    if output.dtype.startswith(("int", "uint")) or is_short or form_is_at_maxima(inferred, call):
         return False
     if any(t is None or t.at_maxima or t.dtype not in DTYPE_NAMES for t in kept):
         return False

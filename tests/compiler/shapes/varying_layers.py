@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import helper
 
 from tests.compiler.shapes.varying_models import dim, dim1, served
 from tests.models import Model
@@ -397,3 +398,82 @@ def tile_const2(model: Model) -> None:
             ],
         )
     )
+
+
+@served({"s": (1, 8)})
+def slice_end_max(model: Model) -> None:
+    # at maxima begin=0
+    x = model.input([2, "s"])
+    w = model.weight(1, 8)
+    n = model.node("Sub", [model.ints(8), dim1(model, x, 1)])
+    k = model.node("Slice", [w, n, model.ints(8), model.ints(1)])
+    model.output(model.node("Mul", [x, k]))
+
+
+@served({"s": (1, 8)})
+def slice_const_rev(model: Model) -> None:
+    x = model.input([2, "s"])
+    w = model.weight(1, 8)
+    k = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
+    k = model.node("Slice", [k, model.ints(-1), model.ints(-(2**31)), model.ints(1), model.ints(-1)])
+    model.output(model.node("Mul", [x, k]))
+
+
+@served({"s": (1, 8)})
+def trilu_k(model: Model) -> None:
+    x = model.input(["s", "s"])
+    n = model.node("Concat", [dim1(model, x, 0), dim1(model, x, 1)], axis=0)
+    o = model.node("ConstantOfShape", [n], value=helper.make_tensor("v", 1, [1], [1.0]))
+    t = model.node("Trilu", [o, model.node("Sub", [dim(model, x, 0), model.constant(np.int64(3))])], upper=1)
+    model.output(model.node("Mul", [x, t]))
+
+
+@served({"s": (1, 8)})
+def mean_const(model: Model) -> None:
+    x = model.input([2, "s"])
+    w = model.weight(1, 8)
+    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
+    model.output(model.node("Sub", [x, model.node("ReduceMean", [c], keepdims=1, axes=[1])]))
+
+
+@served({"s": (1, 8)})
+def cumsum_const(model: Model) -> None:
+    x = model.input([2, "s"])
+    w = model.weight(1, 8)
+    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
+    model.output(model.node("Sub", [x, model.node("CumSum", [c, model.constant(np.int64(1))])]))
+
+
+@served({"s": (1, 8)})
+def softmax_const(model: Model) -> None:
+    x = model.input([2, "s"])
+    w = model.weight(1, 8)
+    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
+    model.output(model.node("Sub", [x, model.node("Softmax", [c], axis=1)]))
+
+
+@served({"s": (1, 8)})
+def concat_two_consts(model: Model) -> None:
+    x = model.input([2, "s"])
+    w = model.weight(2, 8)
+    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
+    k = model.node("Concat", [c, model.weight(2, 2)], axis=1)
+    y = model.node("Concat", [x, model.weight(2, 2)], axis=1)
+    model.output(model.node("Add", [y, k]))
+
+
+@served({"s": (1, 8)})
+def gather_const_last(model: Model) -> None:
+    x = model.input([2, "s"])
+    i = model.node("Sub", [dim1(model, x, 1), model.ints(1)])
+    model.output(model.node("Add", [x, model.node("Gather", [model.weight(2, 8), i], axis=1)]))
+
+
+@served({"p": (1, 5), "s": (1, 3)})
+def mask_named_as_a_sum(model: Model) -> None:
+    x, past = model.input(["s", 4], "x"), model.input(["p", 4], "past")
+    mask, one = model.input(["p + s"], "mask"), model.input(["p+1"], "one")
+    keys = model.node("Concat", [past, x], axis=0)
+    scores = model.node("MatMul", [x, model.node("Transpose", [keys], perm=[1, 0])])
+    model.output(model.node("Add", [scores, mask]))
+    model.output(model.relu(one))
