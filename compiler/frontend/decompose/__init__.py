@@ -16,12 +16,14 @@ from compiler.frontend.decompose.attention import ATTENTION
 from compiler.frontend.decompose.batch_statistics import BATCH_STATISTICS
 from compiler.frontend.decompose.einsum import EINSUM
 from compiler.frontend.decompose.index_masks import ONE_HOT, TRILU
+from compiler.frontend.decompose.indexed import INDEXED
 from compiler.frontend.decompose.lp_normalization import LP_NORMALIZATION
 from compiler.frontend.decompose.node_builder import Decomposition, Fresh, NodeList
 from compiler.frontend.decompose.quantised_products import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
 from compiler.frontend.decompose.recurrent import RECURRENT
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
 from compiler.frontend.decompose.table_rows import TABLE_ROWS
+from compiler.frontend.decompose.top_k import TOP_K
 from compiler.ops.base import Call, Refusal
 
 DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
@@ -32,6 +34,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             BATCH_STATISTICS,
             CONV_INTEGER,
             EINSUM,
+            *INDEXED,
             LP_NORMALIZATION,
             MATMUL_INTEGER,
             ONE_HOT,
@@ -39,6 +42,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             QLINEAR_MATMUL,
             *RECURRENT,
             ROTARY_EMBEDDING,
+            TOP_K,
             TRILU,
         )
     }

@@ -13,7 +13,7 @@ from tests.compiler.ops.node_suite import difference, node_cases
 
 # Node tests that the decompositions cover with the pinned onnx.
 NODE_TESTS = 109
-CONSTANT_POSITIONS = {"Trilu": (1,), "OneHot": (1,)}
+CONSTANT_POSITIONS = {"Trilu": (1,), "OneHot": (1,), "TopK": (1,), "ScatterND": (1,), "ScatterElements": (1,)}
 
 
 def test_every_node_test_of_a_decomposed_op_keeps_its_values() -> None:
