@@ -128,7 +128,10 @@ def _others() -> Iterator[str]:
     rest = names - folded - replaced - functions
     yield "## Decomposed operators"
     yield ""
-    yield f"Decomposed into native operators by Tessera: {_list(replaced)}."
+    yield (
+        f"Decomposed into native operators by Tessera: {_list(replaced)}. A cubic Resize of fixed extents, without"
+        " antialias where it shrinks, becomes products."
+    )
     yield ""
     yield (
         f"Of {CLASSICAL_DOMAIN}: {_list(set(CLASSICAL_FORMS))}; of a Binarizer and Imputer those of floats, of linear"

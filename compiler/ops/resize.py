@@ -187,6 +187,17 @@ def _coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
     return scale // common, shift // common, divisor // common
 
 
+def is_cubic(call: Call) -> bool:
+    """Whether a Resize interpolates by cubic polynomials, from four positions per axis."""
+    return _mode(call) == "cubic" and _transformation(call) != "tf_crop_and_resize"
+
+
+def sampled_axes(call: Call) -> tuple[tuple[int, int, tuple[int, int, int]], ...]:
+    """Per axis its extents before and after, and scale, offset and divisor of its sampling positions."""
+    kind = _transformation(call)
+    return tuple((axis.source, axis.target, _coordinates(kind, axis)) for axis in _axes_of(call))
+
+
 def _varying_coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
     """scale, offset and divisor for varying extents; unknown if an extent of 1 needs another formula."""
     source, target = axis.source, axis.target

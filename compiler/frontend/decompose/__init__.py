@@ -14,7 +14,9 @@ import onnx
 
 from compiler.frontend.decompose.attention import ATTENTION
 from compiler.frontend.decompose.batch_statistics import BATCH_STATISTICS
+from compiler.frontend.decompose.cubic_resize import CUBIC_RESIZE
 from compiler.frontend.decompose.einsum import EINSUM
+from compiler.frontend.decompose.fourier import FOURIER
 from compiler.frontend.decompose.index_masks import ONE_HOT, TRILU
 from compiler.frontend.decompose.indexed import INDEXED
 from compiler.frontend.decompose.lp_normalization import LP_NORMALIZATION
@@ -34,6 +36,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             BATCH_STATISTICS,
             CONV_INTEGER,
             EINSUM,
+            *FOURIER,
             *INDEXED,
             LP_NORMALIZATION,
             MATMUL_INTEGER,
@@ -49,7 +52,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
 )
 DECOMPOSED: Final = tuple(DECOMPOSITIONS)
 # Forms of native ops that other ops serve better; all other forms stay what they are.
-_FORMS: Final = MappingProxyType({rule.op_type: rule for rule in (TABLE_ROWS,)})
+_FORMS: Final = MappingProxyType({rule.op_type: rule for rule in (CUBIC_RESIZE, TABLE_ROWS)})
 
 
 def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> NodeList | None:
