@@ -58,13 +58,14 @@ def _weights(call: Call, source: int, target: int, sampling: tuple[int, int, int
         if call.integer("exclude_outside", 0):
             weights = np.where((positions < 0) | (positions >= source), 0, weights)
         np.add.at(found, (np.arange(target), np.clip(positions, 0, source - 1)), weights)
-    return found / found.sum(axis=1, keepdims=True)
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
 def _polynomial(distance: NDArray[Any], a: float) -> NDArray[Any]:
     """The weight of a position at a distance of up to 2."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-    return np.where(distance <= 1, near, ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a)
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.asarray(np.where(distance <= 1, near, far))
 
 
 def _other(_: onnx.NodeProto, call: Call) -> object | None:
