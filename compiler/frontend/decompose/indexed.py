@@ -1,4 +1,4 @@
-"""GatherND and GatherElements as lookups along one axis; ScatterND and ScatterElements at known positions as joins.
+"""GatherND, GatherElements, ScatterND and ScatterElements at known positions, as lookups along one axis and joins.
 
 A position in several axes is one along these axes merged. What is written at known positions is, if these are a box of
 the data, joined with what lies around it; else the result is looked up in the data with the updates behind them.
@@ -42,43 +42,21 @@ def _from_front(call: Call, positions: _Positions, extents: Any) -> _Positions:
     return np.where(positions < 0, positions + extents, positions)
 
 
-def _wrapped(nodes: NodeList, positions: str, extents: Sequence[int] | int, dtype: str) -> str:
-    """The same of positions that are known at run time only, as int64."""
-    value = positions if dtype == "int64" else nodes.cast(positions, "int64")
-    moved = nodes.add("Add", value, nodes.constant(np.array(extents, dtype=np.int64)))
-    return nodes.add("Where", nodes.add("Less", value, nodes.number(0, "int64")), moved, value)
-
-
 def _gather_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    data, indices = call.tensor(0), call.tensor(1)
-    count = int(indices.shape[-1])
-    extents = [int(extent) for extent in data.shape[:count]]
-    strides = np.array(_strides(extents), dtype=np.int64)
-    known = _known(call, 1)
-    if known is not None:
-        flat = nodes.constant(np.asarray(_from_front(call, known, np.array(extents)) @ strides))
-    else:
-        parts = nodes.add("Mul", _wrapped(nodes, node.input[1], extents, indices.dtype), nodes.constant(strides))
-        flat = nodes.reduce_sum(parts, len(indices.shape) - 1)
-    rows = nodes.reshape(node.input[0], (prod(extents), *data.shape[count:]))
-    nodes.add("Gather", rows, flat, out=node.output[0], axis=0)
+    data, known = call.tensor(0), _known(call, 1)
+    assert known is not None
+    extents = [int(extent) for extent in data.shape[: known.shape[-1]]]
+    flat = _from_front(call, known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
+    rows = nodes.reshape(node.input[0], (prod(extents), *data.shape[len(extents) :]))
+    nodes.add("Gather", rows, nodes.constant(np.asarray(flat)), out=node.output[0], axis=0)
 
 
 def _gather_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    data, indices = call.tensor(0), call.tensor(1)
+    data, known = call.tensor(0), _known(call, 1)
+    assert known is not None
     axis, extents = call.axis("axis", 0, len(data.shape)), [int(extent) for extent in data.shape]
-    strides = _strides(extents)
-    known = _known(call, 1)
-    if known is not None:
-        flat = nodes.constant(_elements(_from_front(call, known, extents[axis]), axis, strides))
-    else:
-        flat = _wrapped(nodes, node.input[1], extents[axis], indices.dtype)
-        if strides[axis] > 1:
-            flat = nodes.add("Mul", flat, nodes.number(strides[axis], "int64"))
-        for other, extent in enumerate(indices.shape):
-            if other != axis and extent > 1:
-                flat = nodes.add("Add", flat, nodes.constant(_along(other, int(extent), strides)))
-    nodes.add("Gather", nodes.reshape(node.input[0], (-1,)), flat, out=node.output[0], axis=0)
+    flat = _elements(_from_front(call, known, extents[axis]), axis, _strides(extents))
+    nodes.add("Gather", nodes.reshape(node.input[0], (-1,)), nodes.constant(flat), out=node.output[0], axis=0)
 
 
 def _along(axis: int, extent: int, strides: Sequence[int]) -> _Positions:
@@ -182,17 +160,17 @@ def _batches(_: onnx.NodeProto, call: Call) -> object | None:
 
 _FEW: Final = Limit(f"positions are of fixed number, at most {FOLD_ELEMENTS}", _many)
 _TYPES: Final = MappingProxyType({1: ("int32", "int64")})
+_KNOWN: Final = (_FEW, Limit("positions (input 1) are known at compile time", _at_run_time))
 _WRITTEN: Final = (
-    _FEW,
-    Limit("positions (input 1) are known at compile time", _at_run_time),
+    *_KNOWN,
     Limit("reduction is none", _reduced),
 )
 
 INDEXED: Final = (
     Decomposition(
-        op_type="GatherND", replace=_gather_nd, dtypes=_TYPES, limits=(_FEW, Limit("batch_dims is 0", _batches))
+        op_type="GatherND", replace=_gather_nd, dtypes=_TYPES, limits=(*_KNOWN, Limit("batch_dims is 0", _batches))
     ),
-    Decomposition(op_type="GatherElements", replace=_gather_elements, dtypes=_TYPES, limits=(_FEW,)),
+    Decomposition(op_type="GatherElements", replace=_gather_elements, dtypes=_TYPES, limits=_KNOWN),
     Decomposition(op_type="ScatterND", replace=_scatter_nd, dtypes=_TYPES, limits=_WRITTEN),
     Decomposition(op_type="ScatterElements", replace=_scatter_elements, dtypes=_TYPES, limits=_WRITTEN),
 )

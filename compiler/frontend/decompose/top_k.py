@@ -57,8 +57,8 @@ def _many(_: onnx.NodeProto, call: Call) -> object | None:
     extent = shape[call.axis("axis", -1, len(shape))]
     if isinstance(extent, Dim) or isinstance(call.values[1].reshape(-1).tolist()[0], Dim):
         return str(extent)
-    pairs = prod(map(int, shape)) * int(extent)
-    return pairs if pairs > _MOST_PAIRS else None
+    count, pairs = int(call.values[1].reshape(-1)[0]), prod(map(int, shape)) * int(extent)
+    return f"k is {count}" if count < 1 else pairs if pairs > _MOST_PAIRS else None
 
 
 def _old(_: onnx.NodeProto, call: Call) -> object | None:
@@ -77,6 +77,6 @@ TOP_K: Final = Decomposition(
     limits=(
         Limit(f"the operator set is {_K_AS_INPUT} or later", _old),
         Limit("sorted is 1", _unsorted),
-        Limit(f"k and the axis are fixed, and pairs along it are at most {_MOST_PAIRS}", _many),
+        Limit(f"k and the axis are fixed and not empty, and pairs along it are at most {_MOST_PAIRS}", _many),
     ),
 )

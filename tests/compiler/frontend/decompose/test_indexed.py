@@ -63,15 +63,6 @@ def test_a_box_is_written_by_joining_what_lies_around_it() -> None:
     assert sorted(op.kind for op in graph.ops) == ["Concat", "Neg", "Slice", "Slice"]
 
 
-@pytest.mark.parametrize(("kind", "shape", "axis"), [("GatherND", [2, 2, 2], 0), ("GatherElements", [3, 2, 5], 1)])
-def test_positions_may_be_known_at_run_time_only(kind: str, shape: list[int], axis: int) -> None:
-    model = model_of(kind, shape, None, **({"axis": axis} if kind == "GatherElements" else {}))
-    graph = import_graph(model.data())
-    assert not graph.host
-    values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
-    assert all(output.holds for output in values.outputs)
-
-
 def test_positions_that_are_written_at_run_time_stay_on_the_host() -> None:
     (host,) = import_graph(model_of("ScatterND", [2, 1], [2, 4, 5]).data()).host.values()
     assert "known at compile time" in host.reason

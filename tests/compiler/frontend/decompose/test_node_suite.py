@@ -14,7 +14,7 @@ from tests.compiler.ops.node_suite import difference, node_cases
 # Node tests that the decompositions cover with the pinned onnx.
 NODE_TESTS = 109
 CONSTANT_POSITIONS = {
-    **dict.fromkeys(("Trilu", "OneHot", "TopK", "ScatterND", "ScatterElements"), (1,)),
+    **dict.fromkeys(("Trilu", "OneHot", "TopK", "GatherND", "GatherElements", "ScatterND", "ScatterElements"), (1,)),
     "DFT": (1, 2),
     "STFT": (1, 2, 3),
 }
