@@ -44,7 +44,7 @@ def test_results_come_by_tensor_name_those_of_one_node_together() -> None:
     model.output("values")
     model.output("places", INT)
     found = run(model, {"x": X})
-    assert {name: value.tolist() for name, value in found.items()} == {"values": [[3, 2]], "places": [[0, 2]]}
+    assert {name: value.tolist() for name, value in found.items()} == {"values": [[2, 3]], "places": [[2, 0]]}
 
 
 def test_nodes_that_follow_each_other_run_as_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
