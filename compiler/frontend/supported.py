@@ -12,6 +12,7 @@ from compiler.frontend.decompose import DECOMPOSED
 from compiler.frontend.decompose.classical import CLASSICAL_DOMAIN, CLASSICAL_FORMS
 from compiler.frontend.decompose.contributed_fused import FUSED_FORMS
 from compiler.frontend.decompose.contributed_quantised import CONTRIBUTED_FORMS
+from compiler.frontend.decompose.node_builder import MAX_UNROLLED
 from compiler.frontend.exact_moves import MOVES, ORDERS
 from compiler.frontend.fold import COMPILE_TIME, EVALUATED_AT_ONCE, FOLD_ELEMENTS
 from compiler.frontend.host import MAX_HOST_BYTES
@@ -19,7 +20,6 @@ from compiler.frontend.inline_functions import MAX_CALL_DEPTH, MAX_EXPANDED_NODE
 from compiler.frontend.lower import CONTROL_FLOW
 from compiler.frontend.protobuf_weights import MAX_NODES, MAX_STRUCTURE_BYTES, MAX_VALUES
 from compiler.frontend.read import MAX_FILE_BYTES
-from compiler.frontend.unrolled import MAX_UNROLLED
 from compiler.frontend.validate import MAX_ELEMENTS, MAX_INPUTS, MAX_NAME_BYTES, MAX_NESTING, MAX_RANK
 from compiler.host_bound import HOST_BOUND
 from compiler.ops import ALL_KINDS, CONTRIBUTED_DOMAIN, CONTRIBUTED_KINDS, OP_KINDS, describe_kinds
@@ -128,7 +128,10 @@ def _others() -> Iterator[str]:
     rest = names - folded - replaced - functions
     yield "## Decomposed operators"
     yield ""
-    yield f"Decomposed into native operators by Tessera: {_list(replaced)}."
+    yield (
+        f"Decomposed into native operators by Tessera: {_list(replaced)}. A cubic Resize of fixed extents, without"
+        " antialias where it shrinks, becomes products."
+    )
     yield ""
     yield (
         f"Of {CLASSICAL_DOMAIN}: {_list(set(CLASSICAL_FORMS))}; of a Binarizer and Imputer those of floats, of linear"

@@ -19,6 +19,7 @@ from compiler.frontend.constant_values import (
     sparse_constant_of,
     type_text,
 )
+from compiler.frontend.dimension_sums import declared_sums
 from compiler.frontend.fold import FOLD_ELEMENTS, Folded, Symbolic, bounded, with_symbols
 from compiler.frontend.lowering_errors import missing_dims, unmade_value
 from compiler.frontend.node_attributes import attributes_of
@@ -58,6 +59,7 @@ class ValueTable:
         # the same extents as `Dim`s
         self.fixed_dims: dict[str, int] = {}
         graph = model.proto.graph
+        self.sums = declared_sums(graph)
         # the types that the model declares for its values
         self.declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
         self.graph_inputs: list[str] = []
@@ -165,13 +167,21 @@ class ValueTable:
         name = dimension_name(dim, tensor, axis)
         if name in self.dims:
             self.fixed[name] = self.dims[name]
-            extent = self.dims[name]
-            if name not in self.plain:
-                extent = Dim.symbol(name, extent, self.minima.get(name, 1))
-            self.fixed_dims[name] = extent
-            return extent
-        missing.setdefault(name, (what, axis))
+            self.fixed_dims[name] = self._dimension(name)
+            return self.fixed_dims[name]
+        sums = self.sums.get(name)
+        absent = [name] if sums is None else sorted(sums.symbols - set(self.dims))
+        if sums is not None and not absent:
+            parts = (factor * self._dimension(str(part)) for part, factor in sums.terms)
+            self.fixed_dims[name] = sum(parts, sums.constant)
+            return self.fixed_dims[name]
+        for one in absent:
+            missing.setdefault(one, (what, axis))
         return 1
+
+    def _dimension(self, name: str) -> int:
+        extent = self.dims[name]
+        return extent if name in self.plain else Dim.symbol(name, extent, self.minima.get(name, 1))
 
     def why_unknown(self, tensor: Tensor) -> str:
         """Why nodes that read the tensor stay on the host: its shape is not known."""

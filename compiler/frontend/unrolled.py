@@ -14,7 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from compiler.frontend.decompose import DECOMPOSED
-from compiler.frontend.decompose.node_builder import NodeList
+from compiler.frontend.decompose.node_builder import MAX_UNROLLED, NodeList
 from compiler.frontend.fold import COMPILE_TIME
 from compiler.frontend.inline_functions import branch_nodes, rename
 from compiler.frontend.read import plain_domain
@@ -22,9 +22,6 @@ from compiler.ir.symbol import Dim
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call
 
-# Nodes of a loop that is written out, all trips together. A gated layer of 18 steps (234 nodes) is one group, planned
-# in 5 s; one of 36 steps became 19 groups and took four times as long.
-MAX_UNROLLED: Final = 256
 # Scan has its present form from this operator set on.
 _SCANS: Final = 9
 _ON_CHIP: Final = frozenset((*OP_KINDS, *DECOMPOSED, *COMPILE_TIME, "Split"))

@@ -21,6 +21,8 @@ from compiler.units import DTYPE_NAMES
 
 # Kinds whose varying attributes affect the result's shape only.
 _SHAPED: Final = ("Reshape", "Expand")
+# Kinds whose varying attributes say how often an axis is repeated; one of fixed extent keeps its leading elements.
+_REPEATED: Final = ("Tile",)
 
 
 def element_symbols(elements: Iterable[object]) -> tuple[tuple[int, Expression], ...]:
@@ -55,7 +57,9 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
     if inferred.kind in _SHAPED:
         if any(varies(t) for t in kept) and inferred.kind == "Reshape":
             return not all(_is_relabelled(t, output) for t in kept if t is not None)
-    elif any(isinstance(v, Dim) for value in inferred.attributes.values() for v in _items(value)):
+    elif inferred.kind not in _REPEATED and any(
+        isinstance(v, Dim) for value in inferred.attributes.values() for v in _items(value)
+    ):
         return True
     if not any(varies(t) for t in kept):
         return False
@@ -74,10 +78,11 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
 def can_be_computed(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> bool:
     """Whether the accelerator may compute a result of constants that is otherwise known at the maxima only.
 
-    The result must not be a list of extents: it has floats or flags, and more elements than a shape has axes. Its
-    operands must be known at all extents.
+    The result must not be a list of extents: it has floats or flags, and several axes or more elements than a shape has
+    axes. Its operands must be known at all extents.
     """
-    if output.dtype.startswith(("int", "uint")) or output.elements <= MAX_RANK or form_is_at_maxima(inferred, call):
+    is_short = len(output.shape) < 2 and output.elements <= MAX_RANK
+    if output.dtype.startswith(("int", "uint")) or is_short or form_is_at_maxima(inferred, call):
         return False
     if any(t is None or t.at_maxima or t.dtype not in DTYPE_NAMES for t in kept):
         return False

@@ -7,6 +7,7 @@ evaluates it by `OpKind.evaluate`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -45,6 +46,17 @@ def host_node_of(graph: Graph, op: Op, reason: str) -> HostNode:
         opsets=(("", graph.opset), (DOMAIN, _VERSION)),
         macs=int(definition(op).work(call_of(graph, op)).macs * output.elements),
     )
+
+
+def host_node_at(host: HostNode, shape: tuple[int, ...]) -> HostNode:
+    """A host node for a result of this shape; others than those of `host_node_of` stay as they are."""
+    if host.domain != DOMAIN:
+        return host
+    node = onnx.NodeProto.FromString(host.node)
+    for attribute in node.attribute:
+        if attribute.name == _SHAPE:
+            attribute.ints[:] = shape
+    return replace(host, node=node.SerializeToString(deterministic=True))
 
 
 def standard_node_of(graph: Graph, op: Op, attributes: Mapping[str, Attribute], reason: str) -> HostNode:

@@ -50,6 +50,11 @@ class _Axis:
     factor: Fraction
     by_size: bool = False
 
+    @property
+    def is_kept(self) -> bool:
+        """True for a varying axis that has the same extent before and after, whatever that is."""
+        return isinstance(self.source, Dim) and not isinstance(self.target - self.source, Dim) and self.factor == 1
+
     def is_varying(self, transformation: str) -> bool:
         """True if the sampling of a position depends on the dynamic dimensions."""
         if not isinstance(self.source, Dim) and not isinstance(self.target, Dim):
@@ -158,6 +163,8 @@ def _scales(call: Call) -> tuple[float, ...] | None:
 
 def _coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
     """scale, offset and divisor of an axis' sampling positions."""
+    if axis.is_kept:
+        return 1, 0, 1
     if axis.is_varying(transformation):
         return _varying_coordinates(transformation, axis)
     step = 1 / axis.factor
@@ -178,6 +185,17 @@ def _coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
     scale, shift = int(step * divisor), int(offset * divisor)
     common = gcd(scale, shift, divisor)
     return scale // common, shift // common, divisor // common
+
+
+def is_cubic(call: Call) -> bool:
+    """Whether a Resize interpolates by cubic polynomials, from four positions per axis."""
+    return _mode(call) == "cubic" and _transformation(call) != "tf_crop_and_resize"
+
+
+def sampled_axes(call: Call) -> tuple[tuple[int, int, tuple[int, int, int]], ...]:
+    """Per axis its extents before and after, and scale, offset and divisor of its sampling positions."""
+    kind = _transformation(call)
+    return tuple((axis.source, axis.target, _coordinates(kind, axis)) for axis in _axes_of(call))
 
 
 def _varying_coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import onnx
 
 from compiler.errors import printable
 from compiler.frontend.constant_values import declared_extent
+from compiler.frontend.dimension_sums import declared_sums
 from compiler.frontend.lowering_errors import missing_dims
 from compiler.frontend.tensor_table import dimension_name
 from compiler.ir.symbol import Expression
@@ -21,7 +22,7 @@ _MOST: Final = 2**31 - 1
 
 def dims_from_words(graph: onnx.GraphProto, options: Options, words: Sequence[str]) -> dict[str, int]:
     """As `dims_from_shapes`, of words such as `x:1x3x225x199`."""
-    inputs = declared_inputs(graph)
+    inputs = declared_inputs(graph, options.dims)
     return dims_from_shapes(graph, options, parse_shapes(words, inputs, _ranges(inputs, options)))
 
 
@@ -30,7 +31,7 @@ def dims_from_arrays(graph: onnx.GraphProto, options: Options, arrays: Mapping[s
 
     Where option `dims` leaves nothing out, whether arrays fit is left to who takes them.
     """
-    inputs = declared_inputs(graph)
+    inputs = declared_inputs(graph, options.dims)
     if set(_ranges(inputs, options)) <= set(options.dims):
         return {}
     others = {value.name for value in graph.input} - {one.name for one in inputs}
@@ -43,7 +44,7 @@ def dims_from_shapes(graph: onnx.GraphProto, options: Options, shapes: Mapping[s
     Raises RequestError for a shape that the model or option `dims` does not allow, and where shapes show two extents of
     one dimension.
     """
-    inputs = declared_inputs(graph)
+    inputs = declared_inputs(graph, options.dims)
     shown = dims_shown(inputs, _ranges(inputs, options), shapes)
     return {name: extent for name, extent in shown.items() if name not in options.dims}
 
@@ -59,21 +60,25 @@ def refuse_free(graph: onnx.GraphProto) -> None:
         raise missing_dims(missing)
 
 
-def declared_inputs(graph: onnx.GraphProto) -> tuple[InputShape, ...]:
-    """The inputs that a model declares as tensors with a shape; those with an initialiser are constants."""
+def declared_inputs(graph: onnx.GraphProto, named: Collection[str] = ()) -> tuple[InputShape, ...]:
+    """The inputs that a model declares as tensors with a shape; those with an initialiser are constants.
+
+    An extent whose name is a sum of others is that sum, unless `named` has it.
+    """
+    sums = {name: one for name, one in declared_sums(graph).items() if name not in named}
     constants = {proto.name for proto in graph.initializer}
     return tuple(
-        InputShape(name=value.name, dtype="", extents=_extents(value))
+        InputShape(name=value.name, dtype="", extents=_extents(value, sums))
         for value in graph.input
         if value.name not in constants and value.type.tensor_type.HasField("shape")
     )
 
 
-def _extents(value: onnx.ValueInfoProto) -> tuple[int | Expression, ...]:
+def _extents(value: onnx.ValueInfoProto, sums: Mapping[str, Expression]) -> tuple[int | Expression, ...]:
     return tuple(
-        Expression(terms=((dimension_name(dim, value.name, axis), 1),)) if extent is None else extent
+        sums.get(name, Expression(terms=((name, 1),))) if extent is None else extent
         for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        for extent in (declared_extent(dim),)
+        for name, extent in ((dimension_name(dim, value.name, axis), declared_extent(dim)),)
     )
 
 

@@ -56,11 +56,13 @@ def core_stages(
     A tensor that stays in the core is in no stage's inputs or results.
     """
     runs = geometry.runs
-    kept = _staying(geometry, frustums, runs, capacity) if configuration.cores == 1 else {}
+    kept, loads = _staying(geometry, frustums, runs, capacity) if configuration.cores == 1 else ({}, [0] * len(runs))
+    place = {name: number for number, name in enumerate(kept)}
     stages = []
     for number, run in enumerate(runs):
-        held = sum(size for name, (size, _) in kept.items() if _is_held(runs, name, number))
-        staying = {name: part for name, (_, part) in kept.items() if name in run.inputs or name in run.results}
+        names = sorted((name for name in (*run.inputs, *run.results) if name in kept), key=place.__getitem__)
+        staying = {name: kept[name] for name in names}
+        held = loads[number]
         stage = _stage(geometry, frustums, configuration, rows, run, staying, capacity - held, lanes, held)
         if isinstance(stage, int) and kept:
             return _all_in_sram(geometry, frustums, configuration, rows, capacity, lanes, runs)
@@ -98,40 +100,34 @@ def _all_in_sram(
     return tuple(stages)
 
 
-def _is_held(runs: tuple[Run, ...], name: str, number: int) -> bool:
-    """True if a tensor lies in the core while stage `number` works."""
-    made = next(i for i, run in enumerate(runs) if name in run.results)
-    last = max(i for i, run in enumerate(runs) if name in run.inputs)
-    return made <= number <= last
-
-
 def _staying(
     geometry: GroupGeometry, frustums: Frustums, runs: tuple[Run, ...], capacity: int
-) -> dict[str, tuple[int, float]]:
-    """Tensors that one core keeps whole between stages, with their usual bytes and the part that exceeds these.
+) -> tuple[dict[str, float], list[int]]:
+    """Tensors that one core keeps whole between stages, with the part that exceeds their usual bytes.
 
-    The smallest first, so that as many as possible stay. A stage that has others to pass piece by piece needs room
-    for that. What other units need of a tensor lies in the SRAM, from where it is passed on.
+    Second: bytes of all that lies in the core while each stage works. The smallest first, so that as many as possible
+    stay. A stage that has others to pass piece by piece needs room for that. What other units need of a tensor lies in
+    the SRAM, from where it is passed on.
     """
     passes = any(tiles.mode is HaloMode.EXCHANGE for tiles in frustums.tiles.values())
     readers: dict[str, list[int]] = {}
     for number, run in enumerate(runs):
         for name in run.inputs:
             readers.setdefault(name, []).append(number)
-    found: dict[str, tuple[int, float]] = {}
+    found: dict[str, float] = {}
     load = [0] * len(runs)
     made = [(number, name) for number, run in enumerate(runs) for name in run.results]
     sizes = {name: frustums.usual_needed(name) for _, name in made}
     for number, name in sorted(made, key=lambda entry: (sizes[entry[1]][0], entry[0])):
         if name in geometry.outputs or name not in readers or (passes and frustums.kept_along(name)):
             continue
-        size = sizes[name][0]
+        size, part = sizes[name]
         span = range(number, max(readers[name]) + 1)
         if all(load[i] + size <= capacity * 15 // 16 for i in span):
-            found[name] = sizes[name]
+            found[name] = part
             for i in span:
                 load[i] += size
-    return found
+    return found, load
 
 
 def _stage(

@@ -14,12 +14,18 @@ import onnx
 
 from compiler.frontend.decompose.attention import ATTENTION
 from compiler.frontend.decompose.batch_statistics import BATCH_STATISTICS
+from compiler.frontend.decompose.cubic_resize import CUBIC_RESIZE
 from compiler.frontend.decompose.einsum import EINSUM
+from compiler.frontend.decompose.fourier import FOURIER
 from compiler.frontend.decompose.index_masks import ONE_HOT, TRILU
+from compiler.frontend.decompose.indexed import INDEXED
 from compiler.frontend.decompose.lp_normalization import LP_NORMALIZATION
 from compiler.frontend.decompose.node_builder import Decomposition, Fresh, NodeList
 from compiler.frontend.decompose.quantised_products import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
+from compiler.frontend.decompose.recurrent import RECURRENT
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
+from compiler.frontend.decompose.table_rows import TABLE_ROWS
+from compiler.frontend.decompose.top_k import TOP_K
 from compiler.ops.base import Call, Refusal
 
 DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
@@ -30,17 +36,23 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             BATCH_STATISTICS,
             CONV_INTEGER,
             EINSUM,
+            *FOURIER,
+            *INDEXED,
             LP_NORMALIZATION,
             MATMUL_INTEGER,
             ONE_HOT,
             QLINEAR_CONV,
             QLINEAR_MATMUL,
+            *RECURRENT,
             ROTARY_EMBEDDING,
+            TOP_K,
             TRILU,
         )
     }
 )
 DECOMPOSED: Final = tuple(DECOMPOSITIONS)
+# Forms of native ops that other ops serve better; all other forms stay what they are.
+_FORMS: Final = MappingProxyType({rule.op_type: rule for rule in (CUBIC_RESIZE, TABLE_ROWS)})
 
 
 def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> NodeList | None:
@@ -49,7 +61,7 @@ def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> NodeList | None
     `call` gives the inputs' types and known values; `fresh` makes unused value names. Raises ModelError if the node
     is illegal.
     """
-    rule = DECOMPOSITIONS.get(node.op_type)
+    rule = DECOMPOSITIONS.get(node.op_type, _FORMS.get(node.op_type))
     if rule is None or rule.unsupported(node, call) is not None:
         return None
     nodes = NodeList(call=call, fresh=fresh)

@@ -18,8 +18,13 @@ from compiler.units import numpy_dtype
 Fresh = Callable[[str], str]
 # From this opset on axes of Unsqueeze and ReduceSum are an input instead of an attribute.
 _AXES_AS_INPUT: Final = 13
+# ... and extents of Split's results.
+_EXTENTS_AS_INPUT: Final = 13
 # ... and axes of the other reductions.
 _MEAN_AXES_AS_INPUT: Final = 18
+# Nodes of a loop that is written out, all trips together. A gated layer of 18 steps (234 nodes) is one group, planned
+# in 5 s; one of 36 steps became 19 groups and took four times as long.
+MAX_UNROLLED: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,15 @@ class NodeList:
         """Positions [start, end) of one axis, every `step`th (operator sets from 10 on)."""
         parts = [self.integers([part]) for part in (start, end, axis, step)]
         return self.add("Slice", value, *parts)
+
+    def split(self, value: str, axis: int, extents: Sequence[int]) -> list[str]:
+        """The value cut along an axis into parts of these extents."""
+        parts = [self.fresh(f"{self.stem}/Split") for _ in extents]
+        if self.opset < _EXTENTS_AS_INPUT:
+            self.nodes.append(helper.make_node("Split", [value], parts, axis=axis, split=list(extents)))
+        else:
+            self.nodes.append(helper.make_node("Split", [value, self.integers(extents)], parts, axis=axis))
+        return parts
 
     def cast(self, value: str, dtype: str, *, out: str | None = None) -> str:
         """The value in another element type."""

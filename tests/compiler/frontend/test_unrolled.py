@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from compiler.compile import compile_model
-from compiler.frontend.unrolled import MAX_UNROLLED
+from compiler.frontend.decompose.node_builder import MAX_UNROLLED
 from compiler.profile import builtin_profile
 from tests.compiler.planning import BY_RULES
 from tests.compiler.shapes.dynamic import misses

@@ -62,3 +62,25 @@ def test_a_shape_that_the_model_or_option_dims_excludes_is_refused(
     assert caught.value.code == code
     for name in names:
         assert name in str(caught.value)
+
+
+def with_a_sum() -> onnx.GraphProto:
+    model = Model()
+    model.output(model.relu(model.input(["rows"], "x")))
+    model.output(model.relu(model.input(["past", 2], "y")))
+    model.output(model.relu(model.input(["past + rows + 1"], "mask")))
+    model.output(model.relu(model.input(["past + others"], "z")))
+    return model.proto().graph
+
+
+def test_a_dimension_named_as_a_sum_of_others_is_none_of_its_own() -> None:
+    shapes = ["x:3", "y:5x2", "mask:9", "z:7"]
+    assert dims_from_words(with_a_sum(), Options(), shapes) == {"rows": 3, "past": 5, "past + others": 7}
+    with pytest.raises(RequestError) as caught:
+        dims_from_words(with_a_sum(), Options(), ["x:3", "y:5x2", "mask:8", "z:7"])
+    assert "mask" in str(caught.value)
+
+
+def test_an_extent_may_be_given_to_a_sum_by_its_name() -> None:
+    options = Options(dims={"past + rows + 1": 1})
+    assert dims_from_words(with_a_sum(), options, ["x:3", "mask:1"]) == {"rows": 3}

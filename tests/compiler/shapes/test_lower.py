@@ -23,6 +23,7 @@ from compiler.shapes.model import ShapeModel
 from compiler.shapes.simple import simple_table
 from compiler.shapes.table import check_cover
 from compiler.shapes.unit_library import Library
+from tests.compiler.shapes.dynamic import misses
 from tests.compiler.shapes.layer_networks import LAYERS
 from tests.models import Model
 
@@ -166,3 +167,10 @@ def test_programs_of_tables_keep_the_limits_of_an_executable() -> None:
         limited(8)
     assert caught.value.code == "program_too_long"
     assert "limits.commands" in str(caught.value.hint)
+
+
+def test_a_product_that_the_host_runs_by_our_definition_takes_every_shape() -> None:
+    model = Model()
+    x = model.input(["n", 3, "h", 4])
+    model.output(model.node("ConvTranspose", [x, model.weight(3, 2, 2, 2)], strides=[2, 2]))
+    assert not misses(model, {"n": (1, 3), "h": (2, 5)}, count=1, profile="polar4x4")

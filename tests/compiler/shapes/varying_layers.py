@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import helper
 
 from tests.compiler.shapes.varying_models import dim, dim1, served
 from tests.models import Model
@@ -333,3 +334,146 @@ def groupnorm_reshape(model: Model) -> None:
     y = model.node("Reshape", [x, model.ints(0, 2, -1)])
     y = model.node("InstanceNormalization", [y, model.weight(2), model.weight(2)])
     model.output(model.node("Reshape", [y, model.node("Shape", [x])]))
+
+
+@served({"n": (1, 3)})
+def resized_images(model: Model) -> None:
+    x = model.input(["n", 2, 4, 5])
+    sizes = model.node("Concat", [dim1(model, x, 0), model.ints(2, 7, 9)], axis=0)
+    for mode in ("align_corners", "pytorch_half_pixel"):
+        model.output(model.node("Resize", [x, "", "", sizes], mode="linear", coordinate_transformation_mode=mode))
+
+
+@served({"b": (1, 3), "s": (1, 6)})
+def repeated_positions(model: Model) -> None:
+    x = model.input(["b", "s", "s"])
+    ends = [model.constant(np.int64(0)), dim(model, x, 1), model.constant(np.int64(1))]
+    positions = model.node("Range", ends)
+    repeats = model.node("Concat", [dim1(model, x, 0), dim1(model, x, 1), model.ints(1)], axis=0)
+    columns = model.node("Tile", [model.node("Unsqueeze", [positions, model.ints(0, 1)]), repeats])
+    hidden = model.node("Greater", [columns, model.node("Unsqueeze", [positions, model.ints(0, 2)])])
+    model.output(model.node("Add", [x, model.node("Cast", [hidden], to=1)]))
+
+
+@served({"p": (1, 7), "s": (1, 4)})
+def positions_behind_a_past(model: Model) -> None:
+    x, past = model.input(["s", 80], "x"), model.input(["p", 80], "past")
+    begin = dim(model, past, 0)
+    end = model.node("Add", [begin, dim(model, x, 0)])
+    positions = model.node("Range", [begin, end, model.constant(np.int64(1))])
+    table = model.weight(20, 80)
+    for rows in (positions, model.node("Unsqueeze", [positions, model.ints(0)])):
+        model.output(model.node("Add", [x, model.node("Gather", [table, rows])]))
+    model.output(model.relu(past))
+
+
+@served({"s": (1, 8)})
+def tile_const(model: Model) -> None:
+    z = model.input(["s", 3])
+    model.output(
+        model.node(
+            "Add",
+            [
+                z,
+                model.node(
+                    "Tile", [model.weight(1, 3), model.node("Concat", [dim1(model, z, 0), model.ints(1)], axis=0)]
+                ),
+            ],
+        )
+    )
+
+
+@served({"s": (1, 4)})
+def tile_const2(model: Model) -> None:
+    z = model.input(["s", 3])
+    z2 = model.node("Concat", [z, z], axis=0)
+    model.output(
+        model.node(
+            "Add",
+            [
+                z2,
+                model.node(
+                    "Tile", [model.weight(2, 3), model.node("Concat", [dim1(model, z, 0), model.ints(1)], axis=0)]
+                ),
+            ],
+        )
+    )
+
+
+@served({"s": (1, 8)})
+def slice_end_max(model: Model) -> None:
+    # at maxima begin=0
+    x = model.input([2, "s"])
+    w = model.weight(1, 8)
+    n = model.node("Sub", [model.ints(8), dim1(model, x, 1)])
+    k = model.node("Slice", [w, n, model.ints(8), model.ints(1)])
+    model.output(model.node("Mul", [x, k]))
+
+
+@served({"s": (1, 8)})
+def slice_const_rev(model: Model) -> None:
+    x = model.input([2, "s"])
+    w = model.weight(1, 8)
+    k = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
+    k = model.node("Slice", [k, model.ints(-1), model.ints(-(2**31)), model.ints(1), model.ints(-1)])
+    model.output(model.node("Mul", [x, k]))
+
+
+@served({"s": (1, 8)})
+def trilu_k(model: Model) -> None:
+    x = model.input(["s", "s"])
+    n = model.node("Concat", [dim1(model, x, 0), dim1(model, x, 1)], axis=0)
+    o = model.node("ConstantOfShape", [n], value=helper.make_tensor("v", 1, [1], [1.0]))
+    t = model.node("Trilu", [o, model.node("Sub", [dim(model, x, 0), model.constant(np.int64(3))])], upper=1)
+    model.output(model.node("Mul", [x, t]))
+
+
+@served({"s": (1, 8)})
+def mean_const(model: Model) -> None:
+    x = model.input([2, "s"])
+    w = model.weight(1, 8)
+    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
+    model.output(model.node("Sub", [x, model.node("ReduceMean", [c], keepdims=1, axes=[1])]))
+
+
+@served({"s": (1, 8)})
+def cumsum_const(model: Model) -> None:
+    x = model.input([2, "s"])
+    w = model.weight(1, 8)
+    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
+    model.output(model.node("Sub", [x, model.node("CumSum", [c, model.constant(np.int64(1))])]))
+
+
+@served({"s": (1, 8)})
+def softmax_const(model: Model) -> None:
+    x = model.input([2, "s"])
+    w = model.weight(1, 8)
+    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
+    model.output(model.node("Sub", [x, model.node("Softmax", [c], axis=1)]))
+
+
+@served({"s": (1, 8)})
+def concat_two_consts(model: Model) -> None:
+    x = model.input([2, "s"])
+    w = model.weight(2, 8)
+    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
+    k = model.node("Concat", [c, model.weight(2, 2)], axis=1)
+    y = model.node("Concat", [x, model.weight(2, 2)], axis=1)
+    model.output(model.node("Add", [y, k]))
+
+
+@served({"s": (1, 8)})
+def gather_const_last(model: Model) -> None:
+    x = model.input([2, "s"])
+    i = model.node("Sub", [dim1(model, x, 1), model.ints(1)])
+    model.output(model.node("Add", [x, model.node("Gather", [model.weight(2, 8), i], axis=1)]))
+
+
+@served({"p": (1, 5), "s": (1, 3)})
+def mask_named_as_a_sum(model: Model) -> None:
+    x, past = model.input(["s", 4], "x"), model.input(["p", 4], "past")
+    mask, one = model.input(["p + s"], "mask"), model.input(["p+1"], "one")
+    keys = model.node("Concat", [past, x], axis=0)
+    scores = model.node("MatMul", [x, model.node("Transpose", [keys], perm=[1, 0])])
+    model.output(model.node("Add", [scores, mask]))
+    model.output(model.relu(one))

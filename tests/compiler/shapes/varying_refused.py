@@ -61,16 +61,6 @@ def slice_end(model: Model) -> None:
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")
-def slice_end_max(model: Model) -> None:
-    # at maxima begin=0
-    x = model.input([2, "s"])
-    w = model.weight(1, 8)
-    n = model.node("Sub", [model.ints(8), dim1(model, x, 1)])
-    k = model.node("Slice", [w, n, model.ints(8), model.ints(1)])
-    model.output(model.node("Mul", [x, k]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
 def slice_clamped(model: Model) -> None:
     # end = s+4 clamps at 8 for s>=4
     x = model.input([2, "s"])
@@ -96,15 +86,6 @@ def slice_x_last1(model: Model) -> None:
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")
-def slice_const_rev(model: Model) -> None:
-    x = model.input([2, "s"])
-    w = model.weight(1, 8)
-    k = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
-    k = model.node("Slice", [k, model.ints(-1), model.ints(-(2**31)), model.ints(1), model.ints(-1)])
-    model.output(model.node("Mul", [x, k]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
 def range_float(model: Model) -> None:
     x = model.input(["s"])
     n = model.node("Cast", [dim(model, x, 0)], to=1)
@@ -118,15 +99,6 @@ def range_float_norm(model: Model) -> None:
     n = model.node("Cast", [dim(model, x, 0)], to=1)
     r = model.node("Range", [model.constant(np.float32(0)), n, model.constant(np.float32(1))])
     model.output(model.node("Mul", [x, model.node("Div", [r, n])]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def trilu_k(model: Model) -> None:
-    x = model.input(["s", "s"])
-    n = model.node("Concat", [dim1(model, x, 0), dim1(model, x, 1)], axis=0)
-    o = model.node("ConstantOfShape", [n], value=helper.make_tensor("v", 1, [1], [1.0]))
-    t = model.node("Trilu", [o, model.node("Sub", [dim(model, x, 0), model.constant(np.int64(3))])], upper=1)
-    model.output(model.node("Mul", [x, t]))
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")
@@ -202,30 +174,6 @@ def range_reshape(model: Model) -> None:
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")
-def mean_const(model: Model) -> None:
-    x = model.input([2, "s"])
-    w = model.weight(1, 8)
-    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
-    model.output(model.node("Sub", [x, model.node("ReduceMean", [c], keepdims=1, axes=[1])]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def cumsum_const(model: Model) -> None:
-    x = model.input([2, "s"])
-    w = model.weight(1, 8)
-    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
-    model.output(model.node("Sub", [x, model.node("CumSum", [c, model.constant(np.int64(1))])]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def softmax_const(model: Model) -> None:
-    x = model.input([2, "s"])
-    w = model.weight(1, 8)
-    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
-    model.output(model.node("Sub", [x, model.node("Softmax", [c], axis=1)]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
 def pow_scale(model: Model) -> None:
     x = model.input([2, "s", 3])
     n = model.node("Cast", [dim(model, x, 1)], to=1)
@@ -233,60 +181,10 @@ def pow_scale(model: Model) -> None:
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")
-def concat_two_consts(model: Model) -> None:
-    x = model.input([2, "s"])
-    w = model.weight(2, 8)
-    c = model.node("Slice", [w, model.ints(0), dim1(model, x, 1), model.ints(1)])
-    k = model.node("Concat", [c, model.weight(2, 2)], axis=1)
-    y = model.node("Concat", [x, model.weight(2, 2)], axis=1)
-    model.output(model.node("Add", [y, k]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def gather_const_last(model: Model) -> None:
-    x = model.input([2, "s"])
-    i = model.node("Sub", [dim1(model, x, 1), model.ints(1)])
-    model.output(model.node("Add", [x, model.node("Gather", [model.weight(2, 8), i], axis=1)]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
 def gather_const_neg(model: Model) -> None:
     x = model.input([2, "s"])
     c = model.node("Slice", [model.weight(2, 8), model.ints(0), dim1(model, x, 1), model.ints(1)])
     model.output(model.node("Add", [x, model.node("Gather", [c, model.ints(-1)], axis=1)]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def tile_const(model: Model) -> None:
-    z = model.input(["s", 3])
-    model.output(
-        model.node(
-            "Add",
-            [
-                z,
-                model.node(
-                    "Tile", [model.weight(1, 3), model.node("Concat", [dim1(model, z, 0), model.ints(1)], axis=0)]
-                ),
-            ],
-        )
-    )
-
-
-@refused({"s": (1, 4)}, "known_at_maxima_only")
-def tile_const2(model: Model) -> None:
-    z = model.input(["s", 3])
-    z2 = model.node("Concat", [z, z], axis=0)
-    model.output(
-        model.node(
-            "Add",
-            [
-                z2,
-                model.node(
-                    "Tile", [model.weight(2, 3), model.node("Concat", [dim1(model, z, 0), model.ints(1)], axis=0)]
-                ),
-            ],
-        )
-    )
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")

@@ -36,6 +36,11 @@ def run(nodes: Sequence[onnx.NodeProto], values: dict[str, Values], opset: int, 
             assert values[node.output[0]].size <= 4096
             constants.add(node.output[0])
             continue
+        if node.op_type == "Split":
+            sizes = values[node.input[1]] if len(node.input) > 1 else np.array(node.attribute[1].ints)
+            parts = np.split(values[node.input[0]], np.cumsum(sizes)[:-1], axis=node.attribute[0].i)
+            values.update(zip(node.output, parts, strict=True))
+            continue
         known = [i for i, name in enumerate(node.input) if name in constants]
         call = call_of_node(node, values, opset, constants=known)
         refusal = OP_KINDS[node.op_type].unsupported(call)

@@ -1,0 +1,176 @@
+"""GatherND, GatherElements, ScatterND and ScatterElements at known positions, as lookups along one axis and joins.
+
+A position in several axes is one along these axes merged. What is written at known positions is, if these are a box of
+the data, joined with what lies around it; else the result is looked up in the data with the updates behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
+from compiler.frontend.fold import FOLD_ELEMENTS
+from compiler.ir.symbol import Dim
+from compiler.ops.base import Call
+
+_Positions = NDArray[np.int64]
+
+
+def _strides(extents: Sequence[int]) -> list[int]:
+    return [prod(extents[number + 1 :]) for number in range(len(extents))]
+
+
+def _known(call: Call, index: int) -> _Positions | None:
+    """The values of an input, if they are the same at all extents."""
+    values = call.values.get(index)
+    if values is None or call.tensor(index).at_maxima or any(isinstance(item, Dim) for item in values.reshape(-1)):
+        return None
+    return np.asarray(values.tolist(), dtype=np.int64).reshape(values.shape)
+
+
+def _from_front(call: Call, positions: _Positions, extents: Any) -> _Positions:
+    """Positions counted from the front, negative ones from the end."""
+    if np.any(positions < -np.asarray(extents)) or np.any(positions >= np.asarray(extents)):
+        call.fail("an index is out of range", actual=int(np.abs(positions).max()), limit=str(extents))
+    return np.where(positions < 0, positions + extents, positions)
+
+
+def _gather_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    data, known = call.tensor(0), _known(call, 1)
+    assert known is not None
+    extents = [int(extent) for extent in data.shape[: known.shape[-1]]]
+    flat = _from_front(call, known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
+    rows = nodes.reshape(node.input[0], (prod(extents), *data.shape[len(extents) :]))
+    nodes.add("Gather", rows, nodes.constant(np.asarray(flat)), out=node.output[0], axis=0)
+
+
+def _gather_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    data, known = call.tensor(0), _known(call, 1)
+    assert known is not None
+    axis, extents = call.axis("axis", 0, len(data.shape)), [int(extent) for extent in data.shape]
+    flat = _elements(_from_front(call, known, extents[axis]), axis, _strides(extents))
+    nodes.add("Gather", nodes.reshape(node.input[0], (-1,)), nodes.constant(flat), out=node.output[0], axis=0)
+
+
+def _along(axis: int, extent: int, strides: Sequence[int]) -> _Positions:
+    """What the positions along one axis add to the flat position."""
+    return (np.arange(extent, dtype=np.int64) * strides[axis]).reshape(-1, *(1,) * (len(strides) - axis - 1))
+
+
+def _elements(positions: _Positions, axis: int, strides: Sequence[int]) -> _Positions:
+    """Flat positions of elements that are given along one axis."""
+    flat = positions * strides[axis]
+    for other, extent in enumerate(positions.shape):
+        if other != axis:
+            flat = flat + _along(other, extent, strides)
+    return np.asarray(flat)
+
+
+def _scatter_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    data, known = call.tensor(0), _known(call, 1)
+    assert known is not None
+    extents = [int(extent) for extent in data.shape[: known.shape[-1]]]
+    flat = _from_front(call, known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
+    _written(node, call, nodes, extents, flat.reshape(-1))
+
+
+def _scatter_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    data, known = call.tensor(0), _known(call, 1)
+    assert known is not None
+    extents = [int(extent) for extent in data.shape]
+    axis = call.axis("axis", 0, len(extents))
+    flat = _elements(_from_front(call, known, extents[axis]), axis, _strides(extents))
+    _written(node, call, nodes, extents, flat.reshape(-1))
+
+
+def _written(node: onnx.NodeProto, call: Call, nodes: NodeList, extents: list[int], flat: _Positions) -> None:
+    """Writes one update after the other at positions along the first axes of the data, which have these extents."""
+    data, updates, rest = node.input[0], node.input[2], call.tensor(0).shape[len(extents) :]
+    sources = np.full(prod(extents), -1, dtype=np.int64)
+    sources[flat] = np.arange(flat.size)
+    box = _box(sources.reshape(extents), flat.size)
+    if box is not None:
+        inner = nodes.reshape(updates, (*(end - begin for begin, end in box), *rest))
+        nodes.add("Identity", _around(nodes, data, inner, extents, box), out=node.output[0])
+        return
+    chosen = np.where(sources < 0, np.arange(sources.size), sources.size + sources)
+    both = (nodes.reshape(value, (count, *rest)) for value, count in ((data, sources.size), (updates, flat.size)))
+    found = nodes.add("Gather", nodes.add("Concat", *both, axis=0), nodes.constant(chosen), axis=0)
+    nodes.reshape(found, (*extents, *rest), out=node.output[0])
+
+
+def _box(sources: _Positions, count: int) -> list[tuple[int, int]] | None:
+    """The box that the updates fill in their order; None if they do not."""
+    where = np.argwhere(sources >= 0)
+    if not len(where):
+        return None
+    box = [(int(low), int(high) + 1) for low, high in zip(where.min(axis=0), where.max(axis=0), strict=True)]
+    inside = sources[tuple(slice(*ends) for ends in box)]
+    return box if np.array_equal(inside.reshape(-1), np.arange(count)) else None
+
+
+def _around(nodes: NodeList, data: str, inner: str, extents: Sequence[int], box: Sequence[tuple[int, int]]) -> str:
+    """The data with a box of it replaced: from the last axis to the first, what lies around the box is added."""
+    for axis in reversed(range(len(extents))):
+        begin, end = box[axis]
+        beside = data
+        for before in range(axis):
+            if box[before] != (0, extents[before]):
+                beside = nodes.slice(beside, before, *box[before])
+        parts = [nodes.slice(beside, axis, 0, begin)] if begin else []
+        parts.append(inner)
+        parts += [nodes.slice(beside, axis, end, extents[axis])] if end < extents[axis] else []
+        inner = inner if len(parts) == 1 else nodes.add("Concat", *parts, axis=axis)
+    return inner
+
+
+def _indexed(call: Call, kind: str) -> tuple[int, ...]:
+    """The extents of the axes of the data in which positions lie."""
+    shape, indices = call.tensor(0).shape, call.tensor(1).shape
+    return shape[: int(indices[-1])] if kind.endswith("ND") and indices else shape
+
+
+def _many(node: onnx.NodeProto, call: Call) -> object | None:
+    indices = call.tensor(1).shape
+    extents = (*_indexed(call, node.op_type), *(indices[-1:] if node.op_type.endswith("ND") else indices))
+    varying = next((str(extent) for extent in extents if isinstance(extent, Dim)), None)
+    positions = max(prod(map(int, _indexed(call, node.op_type))), call.tensor(1).elements)
+    return varying or (positions if positions > FOLD_ELEMENTS else None)
+
+
+def _at_run_time(_: onnx.NodeProto, call: Call) -> object | None:
+    return "known at run time" if _known(call, 1) is None else None
+
+
+def _reduced(_: onnx.NodeProto, call: Call) -> object | None:
+    found = call.text("reduction", "none")
+    return None if found == "none" else found
+
+
+def _batches(_: onnx.NodeProto, call: Call) -> object | None:
+    return call.integer("batch_dims", 0) or None
+
+
+_FEW: Final = Limit(f"positions are of fixed number, at most {FOLD_ELEMENTS}", _many)
+_TYPES: Final = MappingProxyType({1: ("int32", "int64")})
+_KNOWN: Final = (_FEW, Limit("positions (input 1) are known at compile time", _at_run_time))
+_WRITTEN: Final = (
+    *_KNOWN,
+    Limit("reduction is none", _reduced),
+)
+
+INDEXED: Final = (
+    Decomposition(
+        op_type="GatherND", replace=_gather_nd, dtypes=_TYPES, limits=(*_KNOWN, Limit("batch_dims is 0", _batches))
+    ),
+    Decomposition(op_type="GatherElements", replace=_gather_elements, dtypes=_TYPES, limits=_KNOWN),
+    Decomposition(op_type="ScatterND", replace=_scatter_nd, dtypes=_TYPES, limits=_WRITTEN),
+    Decomposition(op_type="ScatterElements", replace=_scatter_elements, dtypes=_TYPES, limits=_WRITTEN),
+)

@@ -1,0 +1,227 @@
+"""LSTM, GRU and RNN of a short, fixed length as products and element-wise ops, step by step.
+
+The products with the inputs of all steps are one MatMul; each step adds the product with the state before. A state
+that begins at zero is left out of the first step. Values on the way have three axes: steps, batch, hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import onnx
+
+from compiler.frontend.decompose.node_builder import MAX_UNROLLED, Decomposition, Limit, NodeList
+from compiler.ir.symbol import Dim
+from compiler.ops.base import FLOATS, Call
+
+# What one step becomes at most: nodes.
+_NODES_OF_STEP: Final = MappingProxyType({"LSTM": 16, "GRU": 16, "RNN": 4})
+_GATES: Final = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
+_DEFAULTS: Final = MappingProxyType({"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)})
+# Functions without parameters, by name in small letters: names are compared so.
+_FUNCTIONS: Final = MappingProxyType(
+    {name.lower(): name for name in ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")}
+)
+# Whether each direction begins at the end.
+_WAYS: Final = MappingProxyType({"forward": (False,), "reverse": (True,), "bidirectional": (False, True)})
+_LENGTHS, _STATE, _CELL, _PEEPHOLES = 4, 5, 6, 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """What all steps of one direction read: names of constants, functions, extents.
+
+    `recurrent` multiplies the state, [hidden, gates × hidden]; of a GRU that resets before the product these are two,
+    for the gates and for what is new. `late_bias` is what a GRU adds before it resets. `peepholes` are those of the
+    gates in, out and forget.
+    """
+
+    hidden: int
+    functions: tuple[str, ...]
+    recurrent: tuple[str, ...]
+    late_bias: str | None
+    peepholes: tuple[str, ...]
+
+
+_Step = Callable[[NodeList, _Way, str, "str | None", "str | None"], "tuple[str, str | None]"]
+
+
+def _lstm(nodes: NodeList, way: _Way, given: str, state: str | None, cell: str | None) -> tuple[str, str | None]:
+    """One step: the state and the cell after it."""
+    gate, candidate, leaving = way.functions
+    if state is not None:
+        given = nodes.add("Add", given, nodes.add("MatMul", state, way.recurrent[0]))
+    taken, out, forget, new = nodes.split(given, 2, [way.hidden] * 4)
+    if way.peepholes and cell is not None:
+        taken = nodes.add("Add", taken, nodes.add("Mul", cell, way.peepholes[0]))
+        forget = nodes.add("Add", forget, nodes.add("Mul", cell, way.peepholes[2]))
+    after = nodes.add("Mul", nodes.add(gate, taken), nodes.add(candidate, new))
+    if cell is not None:
+        after = nodes.add("Add", nodes.add("Mul", nodes.add(gate, forget), cell), after)
+    if way.peepholes:
+        out = nodes.add("Add", out, nodes.add("Mul", after, way.peepholes[1]))
+    return nodes.add("Mul", nodes.add(gate, out), nodes.add(leaving, after)), after
+
+
+def _gru(nodes: NodeList, way: _Way, given: str, state: str | None, _: str | None) -> tuple[str, str | None]:
+    """One step: the state after it; the update gate says how much of the one before remains."""
+    gate, candidate = way.functions
+    gates, new = nodes.split(given, 2, [2 * way.hidden, way.hidden])
+    back = None
+    if state is not None:
+        product = nodes.add("MatMul", state, way.recurrent[0])
+        if len(way.recurrent) == 1:
+            product, back = nodes.split(product, 2, [2 * way.hidden, way.hidden])
+        gates = nodes.add("Add", gates, product)
+    if way.late_bias is not None:
+        back = way.late_bias if back is None else nodes.add("Add", back, way.late_bias)
+    update, reset = nodes.split(nodes.add(gate, gates), 2, [way.hidden, way.hidden])
+    if back is not None:
+        new = nodes.add("Add", new, nodes.add("Mul", reset, back))
+    elif state is not None:
+        new = nodes.add("Add", new, nodes.add("MatMul", nodes.add("Mul", reset, state), way.recurrent[1]))
+    new = nodes.add(candidate, new)
+    if state is None:
+        return nodes.add("Sub", new, nodes.add("Mul", update, new)), None
+    return nodes.add("Add", new, nodes.add("Mul", update, nodes.add("Sub", state, new))), None
+
+
+def _rnn(nodes: NodeList, way: _Way, given: str, state: str | None, _: str | None) -> tuple[str, str | None]:
+    """One step: the state after it."""
+    if state is not None:
+        given = nodes.add("Add", given, nodes.add("MatMul", state, way.recurrent[0]))
+    return nodes.add(way.functions[0], given), None
+
+
+_STEPS: Final[Mapping[str, _Step]] = MappingProxyType({"LSTM": _lstm, "GRU": _gru, "RNN": _rnn})
+
+
+def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    """Both directions read the same inputs; results are stacked along the axis of directions."""
+    ways = _WAYS[call.text("direction", "forward")]
+    extents = [call.tensor(index).shape for index in range(3)]
+    if any(len(shape) != 3 for shape in extents):
+        call.fail("inputs 0 to 2 must have 3 axes", actual=extents)
+    hidden = int(extents[2][2])
+    if extents[1][:2] != (len(ways), _GATES[node.op_type] * hidden) or extents[2][:2] != extents[1][:2]:
+        call.fail("inputs 1 and 2 must have one row per direction and gate", actual=extents[1:])
+    ends = []
+    for number, backwards in enumerate(ways):
+        given, way = _products(node, call, nodes, number, hidden)
+        state, cell = (_begin(node, call, nodes, index, number) for index in (_STATE, _CELL))
+        made = []
+        steps = range(int(extents[0][0]))
+        for step in reversed(steps) if backwards else steps:
+            now = nodes.add("Gather", given, nodes.integers([step]), axis=0)
+            state, cell = _STEPS[node.op_type](nodes, way, now, state, cell)
+            made.append(state)
+        ends.append((_joined(nodes, made[::-1] if backwards else made, 0), state, cell))
+    every, states, cells = zip(*ends, strict=True)
+    results = ([nodes.unsqueeze(value, 1) for value in every], states, cells)
+    for out, values, axis in zip(node.output, results, (1, 0, 0), strict=False):
+        if out:
+            nodes.add("Identity", _joined(nodes, values, axis), out=out)
+
+
+def _products(node: onnx.NodeProto, call: Call, nodes: NodeList, way: int, hidden: int) -> tuple[str, _Way]:
+    """One direction's products of all steps with the bias, [steps, batch, gates × hidden], and what its steps read."""
+    number, kind = nodes.number(way, "int64"), node.op_type
+    weights, recurrent = (
+        nodes.transpose(nodes.add("Gather", node.input[index], number, axis=0), (1, 0)) for index in (1, 2)
+    )
+    product, parts, late, gates = nodes.add("MatMul", node.input[0], weights), [recurrent], None, _GATES[kind]
+    resets_after = kind == "GRU" and call.integer("linear_before_reset", 0) != 0
+    if kind == "GRU" and not resets_after:
+        parts = nodes.split(recurrent, 1, [2 * hidden, hidden])
+    if call.has(3):
+        bias = nodes.add("Gather", node.input[3], number, axis=0)
+        given, again = nodes.split(bias, 0, [gates * hidden] * 2)
+        if resets_after:
+            early, new = nodes.split(given, 0, [2 * hidden, hidden])
+            more, late = nodes.split(again, 0, [2 * hidden, hidden])
+            given = nodes.add("Concat", nodes.add("Add", early, more), new, axis=0)
+        else:
+            given = nodes.add("Add", given, again)
+        product = nodes.add("Add", product, given)
+    peepholes: Sequence[str] = ()
+    if kind == "LSTM" and call.has(_PEEPHOLES):
+        peepholes = nodes.split(nodes.add("Gather", node.input[_PEEPHOLES], number, axis=0), 0, [hidden] * 3)
+    count = len(_DEFAULTS[kind])
+    return product, _Way(
+        hidden=hidden,
+        functions=_functions(node, call)[way * count : (way + 1) * count],
+        recurrent=tuple(parts),
+        late_bias=late,
+        peepholes=tuple(peepholes),
+    )
+
+
+def _begin(node: onnx.NodeProto, call: Call, nodes: NodeList, index: int, way: int) -> str | None:
+    """The first state of a direction, [1, batch, hidden]; None where it is zero."""
+    if not call.has(index) or (index in call.values and not np.any(call.values[index])):
+        return None
+    return nodes.add("Gather", node.input[index], nodes.integers([way]), axis=0)
+
+
+def _joined(nodes: NodeList, values: Sequence[str], axis: int) -> str:
+    return values[0] if len(values) == 1 else nodes.add("Concat", *values, axis=axis)
+
+
+def _functions(node: onnx.NodeProto, call: Call) -> tuple[str, ...]:
+    """The functions of all directions, as operators; those without one as they are called."""
+    named = call.attributes.get("activations")
+    names = tuple(map(str, named)) if isinstance(named, tuple) else ()
+    names = names or _DEFAULTS[node.op_type] * len(_WAYS[call.text("direction", "forward")])
+    return tuple(_FUNCTIONS.get(name.lower(), name) for name in names)
+
+
+def _other_function(node: onnx.NodeProto, call: Call) -> object | None:
+    return next((name for name in _functions(node, call) if name not in _FUNCTIONS.values()), None)
+
+
+def _long(node: onnx.NodeProto, call: Call) -> object | None:
+    steps = (*call.tensor(0).shape, 0)[0]
+    if isinstance(steps, Dim):
+        return str(steps)
+    ways = len(_WAYS[call.text("direction", "forward")])
+    return None if 0 < steps * ways * _NODES_OF_STEP[node.op_type] <= MAX_UNROLLED else int(steps)
+
+
+def _ends_early(_: onnx.NodeProto, call: Call) -> object | None:
+    if not call.has(_LENGTHS):
+        return None
+    if _LENGTHS not in call.values:
+        return "known at run time"
+    short = [length for length in call.values[_LENGTHS].reshape(-1) if length != call.tensor(0).shape[0]]
+    return int(short[0]) if short else None
+
+
+def _form(_: onnx.NodeProto, call: Call) -> object | None:
+    given = {"clip": call.number("clip", 0.0), "layout": call.integer("layout", 0)}
+    given["input_forget"] = call.integer("input_forget", 0)
+    return next((f"{name} {value:g}" for name, value in given.items() if value), None)
+
+
+def _limits(kind: str) -> tuple[Limit, ...]:
+    steps = MAX_UNROLLED // _NODES_OF_STEP[kind]
+    return (
+        Limit(f"the number of steps is fixed, and at most {steps} in all directions together", _long),
+        Limit("all sequences are of full length (sequence_lens)", _ends_early),
+        Limit(f"functions are {', '.join(_FUNCTIONS.values())}", _other_function),
+        Limit("clip, layout and input_forget are 0", _form),
+    )
+
+
+RECURRENT: Final = tuple(
+    Decomposition(
+        op_type=kind,
+        replace=_replace,
+        dtypes=MappingProxyType({0: FLOATS, _LENGTHS: ("int32",)}),
+        limits=_limits(kind),
+    )
+    for kind in _STEPS
+)

@@ -1,0 +1,82 @@
+"""TopK of few elements: each element's rank is the number of those that come before it.
+
+The element of rank r is result r. All comparisons are made at once, so that mixtures of experts need no host.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import onnx
+
+from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
+from compiler.ir.symbol import Dim
+from compiler.ops.base import FLOATS, Call
+
+# Pairs of elements that are compared at most: a few element-wise passes over 4 MB, below a millisecond on edge4.
+_MOST_PAIRS: Final = 1 << 20
+# From this operator set on k is an input; older models have an attribute.
+_K_AS_INPUT: Final = 10
+
+
+def _top_k(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    """Equal elements keep their order."""
+    data, count = call.tensor(0), int(call.value(1, "k").reshape(-1)[0])
+    rank = len(data.shape)
+    axis = call.axis("axis", -1, rank)
+    extent = int(data.shape[axis])
+    if not 0 <= count <= extent:
+        call.fail("k must be within the axis", actual=count, limit=extent)
+    turn = [other for other in range(rank) if other != axis] + [axis]
+    value = node.input[0] if turn[axis] == axis else nodes.transpose(node.input[0], turn)
+    mine, others = nodes.unsqueeze(value, rank), nodes.unsqueeze(value, rank - 1)
+    better, worse = ("Greater", "Less") if call.integer("largest", 1) else ("Less", "Greater")
+    earlier = nodes.constant(np.tri(extent, k=-1, dtype=np.bool_))
+    equal = nodes.add("And", nodes.add("Not", nodes.add(worse, others, mine)), earlier)
+    before = nodes.add("Or", nodes.add(better, others, mine), equal)
+    ranks = nodes.reduce_sum(nodes.cast(before, "int32"), rank)
+    results = nodes.constant(np.arange(count, dtype=np.int32).reshape(-1, 1))
+    chosen = nodes.add("Equal", nodes.unsqueeze(ranks, rank - 1), results)
+    positions = nodes.constant(np.arange(extent, dtype=np.int64))
+    for out, its, dtype in zip(node.output, (others, positions), (data.dtype, "int64"), strict=False):
+        if out:
+            found = nodes.reduce_sum(nodes.add("Where", chosen, its, nodes.number(0, dtype)), rank)
+            if turn[axis] == axis:
+                nodes.add("Identity", found, out=out)
+            else:
+                nodes.transpose(found, [turn.index(other) for other in range(rank)], out=out)
+
+
+def _many(_: onnx.NodeProto, call: Call) -> object | None:
+    shape = call.tensor(0).shape
+    if not shape:
+        return None
+    extent = shape[call.axis("axis", -1, len(shape))]
+    if isinstance(extent, Dim) or isinstance(call.values[1].reshape(-1).tolist()[0], Dim):
+        return str(extent)
+    count, pairs = int(call.values[1].reshape(-1)[0]), prod(map(int, shape)) * int(extent)
+    return f"k is {count}" if count < 1 else pairs if pairs > _MOST_PAIRS else None
+
+
+def _old(_: onnx.NodeProto, call: Call) -> object | None:
+    return None if call.opset >= _K_AS_INPUT else call.opset
+
+
+def _unsorted(_: onnx.NodeProto, call: Call) -> object | None:
+    return None if call.integer("sorted", 1) else 0
+
+
+TOP_K: Final = Decomposition(
+    op_type="TopK",
+    replace=_top_k,
+    dtypes=MappingProxyType({0: (*FLOATS, "int32", "int64"), 1: ("int64",)}),
+    constant_inputs=MappingProxyType({1: "k"}),
+    limits=(
+        Limit(f"the operator set is {_K_AS_INPUT} or later", _old),
+        Limit("sorted is 1", _unsorted),
+        Limit(f"k and the axis are fixed and not empty, and pairs along it are at most {_MOST_PAIRS}", _many),
+    ),
+)

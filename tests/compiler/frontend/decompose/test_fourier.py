@@ -1,0 +1,48 @@
+"""DFT and STFT as products, with ONNX Runtime's values (IMPORT-5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler.compile import compile_model
+from compiler.profile import builtin_profile
+from tests.compiler.planning import BY_RULES
+from tests.models import Model, import_graph
+
+
+def agrees(model: Model) -> None:
+    """Nothing is left to the host, and values are ONNX Runtime's."""
+    assert not import_graph(model.data()).host
+    values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
+    assert str(values.judge).startswith("ONNX Runtime")
+    assert all(output.holds for output in values.outputs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "length", "attributes"),
+    [
+        ([2, 12, 1], None, {"onesided": 1}),
+        ([2, 12, 3, 2], None, {"axis": 1}),
+        ([2, 12, 2], None, {"inverse": 1}),
+        ([2, 12, 1], 16, {}),
+        ([2, 12, 1], 7, {"onesided": 1}),
+    ],
+)
+def test_a_transform_is_a_product(shape: list[int], length: int | None, attributes: dict[str, Any]) -> None:
+    model = Model(opset=17)
+    given = [model.input(shape, "x")] + ([] if length is None else [model.constant(np.array(length))])
+    model.output(model.node("DFT", given, **attributes))
+    agrees(model)
+
+
+@pytest.mark.parametrize(("onesided", "has_window"), [(1, True), (0, True), (1, False)])
+def test_frames_of_a_signal_are_a_convolution(onesided: int, has_window: bool) -> None:
+    model = Model(opset=17)
+    given = [model.input([2, 40, 1], "x"), model.constant(np.array(5))]
+    given.append(model.constant(np.hanning(12).astype(np.float32)) if has_window else "")
+    given.append(model.constant(np.array(12)))
+    model.output(model.node("STFT", given, onesided=onesided))
+    agrees(model)

@@ -1,0 +1,36 @@
+"""TopK as ranks, with ONNX Runtime's values (IMPORT-5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from compiler.compile import compile_model
+from compiler.profile import builtin_profile
+from tests.compiler.frontend.decompose.replacing import results
+from tests.compiler.planning import BY_RULES
+from tests.models import Model, import_graph
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axis": 1}, {"axis": 0, "largest": 0}], ids=str)
+def test_the_largest_elements_are_found_on_the_chip(attributes: dict[str, Any]) -> None:
+    model = Model(opset=11)
+    given = [model.input([3, 8, 6]), model.ints(3)]
+    values_out, positions = model.nodes_out("TopK", given, ["values", "positions"], **attributes)
+    model.output(values_out)
+    model.output(positions, TensorProto.INT64)
+    assert not import_graph(model.data()).host
+    values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
+    assert str(values.judge).startswith("ONNX Runtime")
+    assert all(output.holds for output in values.outputs)
+
+
+def test_equal_and_infinite_elements_keep_their_order() -> None:
+    x = np.array([[-np.inf, 2, -np.inf, 2, -np.inf]], dtype=np.float32)
+    node = helper.make_node("TopK", ["x", "k"], ["values", "positions"])
+    found, _ = results(node, {"x": x, "k": np.array([4])}, 11, (1,))
+    assert found["values"].tolist() == [[2, 2, -np.inf, -np.inf]]
+    assert found["positions"].tolist() == [[1, 3, 0, 2]]
