@@ -9,6 +9,7 @@ from math import sqrt
 from compiler.errors import InternalError, RequestError
 from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource, opened
+from compiler.ops.host_form import with_hosts_at
 from compiler.options import Options
 from compiler.shapes.extents import Range
 from compiler.shapes.instance import graph_at
@@ -43,7 +44,7 @@ class CheckShapes:
             )
         source = opened(model.graph.source, self.source)
         for dims in checked_dims(model.ranges):
-            graph = graph_at(model.graph, dims, lambda constant: materialise(constant, source))
+            graph = with_hosts_at(graph_at(model.graph, dims, lambda constant: materialise(constant, source)))
             executable = instantiate(model, dims, simple_tables(model, dims), source)
             check = check_values(executable, graph, self.source)
             worst = check.worst

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -48,10 +49,16 @@ def host_node_of(graph: Graph, op: Op, reason: str) -> HostNode:
     )
 
 
-def host_node_at(host: HostNode, shape: tuple[int, ...]) -> HostNode:
-    """A host node for a result of this shape; others than those of `host_node_of` stay as they are."""
-    if host.domain != DOMAIN:
-        return host
+def with_hosts_at(graph: Graph) -> Graph:
+    """A graph of other extents than it was made at, with host nodes that `host_node_of` made for results of these."""
+    hosts = {
+        key: _host_node_at(host, graph.tensors[host.outputs[0]].shape) if host.domain == DOMAIN else host
+        for key, host in graph.host.items()
+    }
+    return replace(graph, host=MappingProxyType(hosts))
+
+
+def _host_node_at(host: HostNode, shape: tuple[int, ...]) -> HostNode:
     node = onnx.NodeProto.FromString(host.node)
     for attribute in node.attribute:
         if attribute.name == _SHAPE:

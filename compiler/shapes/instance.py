@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from compiler.errors import ModelError, printable
 from compiler.ir.constant import Constant, Derived, Literal, Splat
 from compiler.ir.graph import Attribute, Graph, Op, Tensor
-from compiler.ops.host_form import host_node_at
 from compiler.shapes.legal import check_view, checked_shape
 
 # The elements of a constant.
@@ -26,19 +25,15 @@ def graph_at(graph: Graph, dims: Mapping[str, int], values: Values) -> Graph:
     Constants are their leading parts; `values` gives the elements of one. Raises RequestError for dimensions at which
     the model has no meaning.
     """
-    tensors = {
-        name: _tensor_at(tensor, dims, values) if tensor.symbols or tensor.element_symbols else tensor
-        for name, tensor in graph.tensors.items()
-    }
-    hosts = {
-        key: host_node_at(host, tensors[host.outputs[0]].shape) if host.outputs[0] in tensors else host
-        for key, host in graph.host.items()
-    }
     found = replace(
         graph,
         ops=tuple(_op_at(op, dims) if op.symbols else op for op in graph.ops),
-        tensors=MappingProxyType(tensors),
-        host=MappingProxyType(hosts),
+        tensors=MappingProxyType(
+            {
+                name: _tensor_at(tensor, dims, values) if tensor.symbols or tensor.element_symbols else tensor
+                for name, tensor in graph.tensors.items()
+            }
+        ),
         dims=MappingProxyType(dict(dims)),
         unread=tuple(_unread_at(tensor, dims) for tensor in graph.unread),
     )

@@ -12,6 +12,7 @@ import numpy as np
 from compiler.errors import InternalError, LimitError
 from compiler.frontend.constant_values import materialise
 from compiler.frontend.source import ModelSource
+from compiler.ops.host_form import with_hosts_at
 from compiler.ops.op_facts import GraphFacts, graph_facts
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
@@ -63,7 +64,7 @@ def instantiate(
     """
     model.check(dims)
     profile = profile_from_values(json.loads(model.profile), origin="the units' profile")
-    graph = graph_at(model.graph, dims, lambda constant: materialise(constant, source))
+    graph = with_hosts_at(graph_at(model.graph, dims, lambda constant: materialise(constant, source)))
     facts = graph_facts(graph)
     segments: list[ChipSegment | HostSegment] = []
     for position, part in enumerate(model.parts):

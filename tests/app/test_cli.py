@@ -217,7 +217,7 @@ def test_an_explanation_names_segments_cuts_and_why_nodes_stay_on_the_host(tmp_p
     text = explained(lstm(tmp_path / "lstm.onnx"))
     assert "lstm.onnx on edge4: 1 group in 1 segment" in text
     assert "Host         runs 1 of 2 nodes" in text
-    assert "cell (LSTM) stays on the host: the accelerator has no LSTM." in text
+    assert "cell (LSTM) stays on the host: not run by the accelerator unless the number of steps is fixed" in text
     assert "begins after cell: host and chip take turns here" in text
 
 
@@ -248,7 +248,7 @@ def test_strict_refuses_a_node_of_the_host_by_its_name_and_reason(tmp_path: Path
     assert [node["node"] for node in compiled(path)["segments"][0]["host"]] == ["cell"]
     problem = compiled(path, "--strict", exit_code=3)
     assert (problem["code"], problem["node"], problem["op_type"]) == ("unsupported_op", "cell", "LSTM")
-    assert "the accelerator has no LSTM" in problem["message"]
+    assert "the number of steps is fixed, and at most 16" in problem["message"]
     assert "unsupported_op" in explained(path, "--strict", exit_code=3)
 
 

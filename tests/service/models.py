@@ -59,9 +59,9 @@ def saved(path: Path, model: Model) -> str:
 
 
 def lstm(path: Path, hidden: int = 16) -> str:
-    """A recurrent `cell`, which only the host can run, and a `relu`."""
+    """A recurrent `cell` of more steps than are written out, which only the host can run, and a `relu`."""
     model = Model()
-    x = model.input([4, 1, 8], "x")
+    x = model.input([20, 1, 8], "x")
     inputs = [x, model.weight(1, 4 * hidden, 8), model.weight(1, 4 * hidden, hidden)]
     y = model.node("LSTM", inputs, name="cell", hidden_size=hidden)
     model.output(model.node("Relu", [y], name="relu"))

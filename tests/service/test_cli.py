@@ -62,7 +62,7 @@ def test_a_service_and_this_process_explain_a_plan_in_the_same_words(
         (["--group", "s7"], 2, "unknown_group", "s1.g0"),
         (["--set", 'partition=["nonesuch"]'], 2, "unknown_node", "nonesuch"),
         (["--set", "merge=sideways"], 2, "invalid_option", "forward-greedy"),
-        (["--strict"], 3, "unsupported_op", "the accelerator has no LSTM"),
+        (["--strict"], 3, "unsupported_op", "the number of steps is fixed"),
         (["--set", "dims.batch=2"], 2, "unknown_dim", "batch"),
     ],
 )
