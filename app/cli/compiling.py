@@ -182,8 +182,8 @@ def _cancelling(client: Client, job: Job, console: Console) -> Iterator[None]:
     """Cancel a job where Ctrl-C ends the wait for it, and say what became of it."""
     try:
         yield
-    except KeyboardInterrupt as interrupt:
-        heard(interrupt)
+    except KeyboardInterrupt:
+        heard()
         try:
             state = client.cancel(job).state
             said = f"job {job.id} on {client.url} is {'being cancelled' if state == 'cancelling' else state}"

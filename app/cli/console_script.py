@@ -16,6 +16,7 @@ import sys
 
 TYPE_CHECKING = False  # typing itself takes time in which Ctrl-C is not handled
 if TYPE_CHECKING:
+    import threading
     from types import FrameType
     from typing import Final, TextIO
 
@@ -27,32 +28,54 @@ _USAGE: Final = 2
 _AGAIN_S: Final = 0.25
 
 
-class _Interrupt(KeyboardInterrupt):
-    """A Ctrl-C that is repeated until `heard`."""
+class _CtrlC:
+    """The handler of Ctrl-C: raises KeyboardInterrupt, and after a delay again, until `heard`."""
 
-    is_repeated = False
+    def __init__(self) -> None:
+        self._timer: threading.Timer | None = None
+        self._is_repeat = False
 
-    def repeat(self) -> None:
-        """Sends the signal again after a delay, once."""
+    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+        """A Ctrl-C, or its repeat. What cleans up after one is not disturbed by repeats."""
+        is_repeat, self._is_repeat = self._is_repeat, False
+        if is_repeat and self._timer is None:
+            return  # heard meanwhile
+        self._repeat()
+        if not is_repeat or not _is_handled():
+            raise KeyboardInterrupt
+
+    def heard(self) -> None:
+        """No more repeats."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _repeat(self) -> None:
         import threading
 
+        self.heard()
         self._timer = threading.Timer(_AGAIN_S, self._again)
         self._timer.daemon = True
         self._timer.start()
 
-    def stop(self) -> None:
-        """No more repeats."""
-        self._timer.cancel()
-
     def _again(self) -> None:
-        self.is_repeated = True
+        self._is_repeat = True
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def heard(interrupt: KeyboardInterrupt) -> None:
-    """Ends the repeats of a Ctrl-C: whoever catches one calls this first."""
-    if isinstance(interrupt, _Interrupt):
-        interrupt.stop()
+def heard() -> None:
+    """Ends the repeats of Ctrl-C: whoever catches a KeyboardInterrupt calls this first."""
+    handler = signal.getsignal(signal.SIGINT)
+    if isinstance(handler, _CtrlC):
+        handler.heard()
+
+
+def _is_handled() -> bool:
+    """Whether a KeyboardInterrupt is on its way to whoever catches it, through what cleans up."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 class _Output(io.FileIO):
@@ -90,12 +113,12 @@ def run() -> None:
         from app.telemetry import send_nothing
 
         send_nothing()
-        signal.signal(signal.SIGINT, _interrupt)
+        signal.signal(signal.SIGINT, _CtrlC())
         cli()
     except SystemExit as ended:
         code = ended.code
-    except KeyboardInterrupt as interrupt:
-        heard(interrupt)
+    except KeyboardInterrupt:
+        heard()
         code = INTERRUPTED
     signal.signal(signal.SIGINT, _end)
     sys.exit(_flushed(code))
@@ -104,20 +127,6 @@ def run() -> None:
 def _end(_signal: int, _frame: FrameType | None) -> None:
     """Ends at once: during imports and after the command there is nothing to clean up."""
     os._exit(INTERRUPTED)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """Raises KeyboardInterrupt, and again until it is heard; what cleans up after one is not disturbed by repeats."""
-    error = sys.exc_info()[1]
-    while error is not None:
-        if isinstance(error, _Interrupt) and error.is_repeated:
-            error.is_repeated = False
-            error.repeat()
-            return
-        error = error.__context__
-    interrupt = _Interrupt()
-    interrupt.repeat()
-    raise interrupt
 
 
 def _report_dropped(failed: sys.UnraisableHookArgs) -> None:

@@ -132,8 +132,8 @@ class HereSweeper:
                     rows[number] = _row(points[number], computed)
                     done += 1
                     bar.points(done, len(points))
-        except KeyboardInterrupt as interrupt:
-            heard(interrupt)
+        except KeyboardInterrupt:
+            heard()
             return rows, "cancelled"
         return rows, "succeeded" if any(row.figures is not None for row in rows) else "failed"
 
@@ -179,8 +179,8 @@ class ServerSweeper:
             with ProgressBar(self.console, self.swept.model.name) as bar:
                 for event in self._client.follow(job.id):
                     bar.points(event.step, event.total)
-        except KeyboardInterrupt as interrupt:
-            heard(interrupt)
+        except KeyboardInterrupt:
+            heard()
             self._client.cancel(job.id)
             for _ in self._client.follow(job.id):  # the last worker stops within seconds
                 pass

@@ -416,3 +416,37 @@ console_script.run()
     )
     assert (answer.returncode, answer.stderr) == (130, "")
     assert done.exists()
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_nothing_repeats_a_ctrl_c_that_was_heard(presses: int) -> None:
+    program = f"""
+import os, signal, time
+import app.cli.main
+from app.cli import console_script
+
+def command():
+    try:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        finally:
+            if {presses} > 1:
+                os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        console_script.heard()
+        time.sleep(4 * console_script._AGAIN_S)
+        print("done")
+
+app.cli.main.cli = command
+console_script.run()
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "done\n", "")
