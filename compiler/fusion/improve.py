@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import takewhile
 from operator import or_
 from typing import Final
 
@@ -24,8 +25,12 @@ from compiler.tiling.finished import Choice
 
 # So many groups are looked at before they are priced, to join them.
 LOOKED_MAX: Final = 4096
-# Steps of pricing groups that are not joined in the end; those that are take at most one more for each op.
+# Steps of pricing groups that are not joined in the end; those that are take at most one more for each op, of
+# up to so many.
 JOINED_MAX: Final = 64
+_JOINS_OF_OPS: Final = 1024
+# With so many groups a join takes as long as a step of pricing: all are put in order again.
+_GROUPS_OF_A_STEP: Final = 2048
 # A group that has been joined with its neighbours so often in a row is joined with twice as many next time: one by one
 # the 80 steps of a recurrence whose states are outputs would be priced in 80 sizes.
 _STREAK: Final = 3
@@ -93,8 +98,9 @@ class _Joining:
         self.groups = groups
         self._evaluator, self._graph, self._fixed = evaluator, graph, fixed
         self._total = outside + evaluator.totals(groups)
+        self._near = self._sharing()
         self._tried: set[int] = set()
-        self._looked, self._left, self._left_to_join = 0, JOINED_MAX, len(graph.ops)
+        self._looked, self._left, self._left_to_join = 0, JOINED_MAX, min(len(graph.ops), _JOINS_OF_OPS)
 
     def join(self) -> None:
         """Join while that pays, and steps are left."""
@@ -103,7 +109,8 @@ class _Joining:
             joined = grown and streak >= _STREAK and self._pays(self._around(grown, 1 << streak - _STREAK))
             if not joined:
                 streak = streak if streak < _STREAK else 0
-                joined = next(filter(None, map(self._pays, self._neighbours())), 0)
+                tried = takewhile(lambda _: self._goes_on(), self._neighbours())
+                joined = next(filter(None, map(self._pays, tried)), 0)
             if not joined:
                 return
             streak = streak + 1 if joined & grown == grown else 1
@@ -115,7 +122,7 @@ class _Joining:
         if union in self._tried:
             return 0
         self._looked += 1
-        if self._left <= 0 or self._left_to_join <= 0 or self._looked > LOOKED_MAX:
+        if not self._goes_on():
             return 0
         if not _may_join(self._evaluator, self._graph, union):
             self._tried.add(union)
@@ -129,44 +136,52 @@ class _Joining:
             objective = evaluator.options.objective
             after = self._total - evaluator.totals(parts) + evaluator.totals((union,))
             if ranking(objective, after) < ranking(objective, self._total):
-                self._left_to_join -= steps
+                self._left_to_join -= steps + len(self.groups) // _GROUPS_OF_A_STEP
                 self.groups, self._total = ordered, after
+                self._merge(parts, union)
                 return union
         self._left -= steps
         return 0
+
+    def _goes_on(self) -> bool:
+        return self._left > 0 and self._left_to_join > 0 and self._looked <= LOOKED_MAX
 
     def _neighbours(self) -> Iterator[tuple[int, ...]]:
         """Groups that share a tensor: each with all that it shares one with, if several, then pairs, in order.
 
         A group whose many outputs many others read would take a step for each of them otherwise.
         """
-        groups, near = self.groups, self._near()
-        for number, others in near.items():
-            if len(others) > 1:
-                yield tuple(groups[one] for one in sorted({number, *others}))
-        for number, others in near.items():
-            yield from ((groups[number], groups[other]) for other in sorted(others) if number < other)
+        place = {group: number for number, group in enumerate(self.groups)}
+        for group in self.groups:
+            if len(self._near.get(group, ())) > 1:
+                yield tuple(sorted((group, *self._near[group]), key=place.__getitem__))
+        for group in self.groups:
+            others = sorted(self._near.get(group, ()), key=place.__getitem__)
+            yield from ((group, other) for other in others if place[group] < place[other])
 
     def _around(self, group: int, far: int) -> tuple[int, ...]:
         """A group, those that it shares tensors with, those that these share tensors with, and so on so far."""
-        near = self._near()
-        found = border = {self.groups.index(group)}
+        found = border = {group}
         for _ in range(far):
-            border = {other for number in border for other in near.get(number, ())} - found
+            border = {other for one in border for other in self._near.get(one, ())} - found
             found = found | border
-        return tuple(self.groups[number] for number in sorted(found))
+        return tuple(group for group in self.groups if group in found)
 
-    def _near(self) -> dict[int, set[int]]:
-        """By the place of each group that may be joined those with which it shares a tensor."""
-        home = {op: number for number, group in enumerate(self.groups) for op in bits(group)}
-        near: dict[int, set[int]] = {
-            number: set() for number, group in enumerate(self.groups) if group not in self._fixed
-        }
+    def _sharing(self) -> dict[int, set[int]]:
+        """By group that may be joined those with which it shares a tensor."""
+        home = {op: group for group in self.groups for op in bits(group)}
+        near: dict[int, set[int]] = {group: set() for group in self.groups if group not in self._fixed}
         for op in self._graph.ops:
             sharing = {home[op], *(home[user] for user in self._graph.successors[op])} & near.keys()
-            for number in sharing:
-                near[number] |= sharing - {number}
+            for group in sharing:
+                near[group] |= sharing - {group}
         return near
+
+    def _merge(self, parts: Sequence[int], union: int) -> None:
+        """Note that a union has taken the place of groups."""
+        self._near[union] = {other for part in parts for other in self._near.pop(part)} - {*parts}
+        for other in self._near[union]:
+            self._near[other] = self._near[other] - {*parts} | {union}
 
 
 def _may_join(evaluator: Evaluator, graph: SegmentGraph, union: int) -> bool:
