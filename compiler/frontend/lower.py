@@ -18,7 +18,7 @@ from compiler.degraded import Degradations
 from compiler.errors import ModelError, TesseraError
 from compiler.frontend.constant_values import derive, literal
 from compiler.frontend.contributed import contributed, dequantised_in_eight_bits
-from compiler.frontend.decompose import decompose, why_not_decomposed
+from compiler.frontend.decompose import DECOMPOSED, decompose, why_not_decomposed
 from compiler.frontend.decompose.classical import classical_nodes
 from compiler.frontend.decompose.merge_axes import narrow, too_wide
 from compiler.frontend.fixed_extents import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
@@ -64,6 +64,8 @@ from compiler.units import DTYPE_NAMES
 MAX_EXPANSION_DEPTH: Final = 128
 # Largest number of nodes lowered in total, expansions included.
 MAX_LOWERED: Final = 400_000
+# Bytes of constants of what replaces nodes: 16 transforms of 1,024 points take these, each by a node of 100 bytes.
+MAX_MADE_BYTES: Final = 1 << 28
 CONTROL_FLOW: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
 
@@ -120,7 +122,7 @@ class _Lowering:
         # nodes that were replaced by nodes with names of their own
         self.inlined: set[str] = set()
         self.order: dict[str, int] = {}
-        self.lowered = 0
+        self.lowered = self.made_bytes = 0
         self.left_to_host = asked.degradations.nodes
         graph = model.proto.graph
         self.names = node_names(graph)
@@ -236,8 +238,10 @@ class _Lowering:
             return "control flow runs on the host"
         if self._evaluated(node, call, scope):
             return None
-        replaced = decompose(node, call, self.fresh) or narrow(node, call, self.fresh)
+        is_full = self.made_bytes > MAX_MADE_BYTES
+        replaced = (None if is_full else decompose(node, call, self.fresh)) or narrow(node, call, self.fresh)
         if replaced is not None:
+            self.made_bytes += replaced.constant_bytes
             for shape_name, extents in replaced.shapes.items():
                 self.table.set_extents(shape_name, extents)
             self._nodes(replaced.nodes, name, replace(scope, depth=scope.depth + 1), inner_names=False)
@@ -250,6 +254,8 @@ class _Lowering:
             return self._split(node, call)
         if kind is None:
             limit = why_not_decomposed(node, call)
+            if is_full and limit is None and node.op_type in DECOMPOSED:
+                return f"constants that replace nodes of this model take more than {MAX_MADE_BYTES:,} bytes"
             return f"the accelerator has no {node.op_type}" if limit is None else unless(limit)
         if node.op_type == "Concat":
             call = without_empty(call)

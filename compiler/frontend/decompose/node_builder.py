@@ -77,12 +77,13 @@ class Decomposition:
 class NodeList:
     """Nodes under construction; methods return the name of the value that they make.
 
-    `shapes` maps the names of constant shapes to their extents, which may vary.
+    `shapes` maps the names of constant shapes to their extents, which may vary. `constant_bytes`: of constants.
     """
 
     def __init__(self, *, call: Call, fresh: Fresh) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.constant_bytes = 0
         self.opset = call.opset
         self.fresh = fresh
         self.stem = call.node
@@ -94,7 +95,8 @@ class NodeList:
         return output
 
     def constant(self, array: Array) -> str:
-        """Adds a constant; meant for small ones."""
+        """Adds a constant; what all of a model take is bounded (`constant_bytes`)."""
+        self.constant_bytes += array.nbytes
         return self.add("Constant", value=numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)))
 
     def positions(self, extent: int, value: str, axis: int) -> str:
