@@ -26,7 +26,7 @@ _Matrix = NDArray[Any]
 
 
 def _waves(points: int, results: int) -> tuple[_Matrix, _Matrix]:
-    """Cosines and sines, [points, results]; angles of whole turns are left out, so that they are exact."""
+    """Cosines and sines, [points, results]; whole turns are taken off in integers, so that angles stay small."""
     angles = 2 * np.pi / points * (np.outer(np.arange(points), np.arange(results)) % points)
     return np.cos(angles), np.sin(angles)
 
@@ -38,6 +38,10 @@ def _results(call: Call, points: int) -> int:
 def _dft(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, axis, points = call.tensor(0), _axis(call), _points(call)
     parts, rank = int(data.shape[-1]), len(data.shape)
+    if parts not in (1, 2):
+        call.fail("the last axis must hold a real and at most an imaginary part", actual=parts, limit="1 or 2")
+    if parts == 2 and call.integer("onesided", 0):
+        call.fail("a spectrum of one side must be of a real signal", actual=f"{parts} parts", limit="1 part")
     results, given = _results(call, points), min(int(data.shape[axis]), points)
     cosines, sines = (wave[:given] for wave in _waves(points, results))
     if call.integer("inverse", 0):
@@ -63,6 +67,8 @@ def _dft(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 
 def _axis(call: Call) -> int:
     rank = len(call.tensor(0).shape)
+    if rank < 2:
+        call.fail("a signal must have an axis of points before that of its parts", actual=rank, limit="2 axes or more")
     if call.opset < _AXIS_AS_INPUT:
         axis = call.axis("axis", 1, rank)
     else:
@@ -80,7 +86,8 @@ def _stft(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, step = call.tensor(0), int(call.value(1, "frame_step").reshape(-1)[0])
     length = _frame(call)
     results = _results(call, length)
-    waves = np.stack([part for one in (_waves(length, results),) for part in (one[0], -one[1])], axis=-1)
+    cosines, sines = _waves(length, results)
+    waves = np.stack((cosines, -sines), axis=-1)
     window = np.asarray(call.values[2].tolist(), dtype=np.float64) if call.has(2) else np.ones(length)
     if window.shape != (length,) or step < 1:
         call.fail("window and frame_length must agree, and frame_step be positive", actual=window.shape, limit=length)

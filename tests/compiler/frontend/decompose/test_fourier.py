@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.compile import compile_model
+from compiler.errors import ModelError
 from compiler.profile import builtin_profile
 from tests.compiler.planning import BY_RULES
 from tests.models import Model, import_graph
@@ -46,3 +47,21 @@ def test_frames_of_a_signal_are_a_convolution(onesided: int, has_window: bool) -
     given.append(model.constant(np.array(12)))
     model.output(model.node("STFT", given, onesided=onesided))
     agrees(model)
+
+
+@pytest.mark.parametrize(
+    ("shape", "attributes", "opset", "why"),
+    [
+        ([1, 8, 3], {}, 17, "must hold a real and at most an imaginary part"),
+        ([1, 8, 2], {"onesided": 1}, 17, "must be of a real signal"),
+        ([2], {}, 20, "must have an axis of points"),
+        ([2], {}, 17, "must have an axis of points"),
+    ],
+)
+def test_an_illegal_transform_is_refused_with_its_cause(
+    shape: list[int], attributes: dict[str, Any], opset: int, why: str
+) -> None:
+    model = Model(opset=opset)
+    model.output(model.node("DFT", [model.input(shape, "x")], **attributes))
+    with pytest.raises(ModelError, match=why):
+        import_graph(model.data())
