@@ -70,6 +70,12 @@ def decompose(node: onnx.NodeProto, call: Call, fresh: Fresh) -> NodeList | None
 
 
 def why_not_decomposed(node: onnx.NodeProto, call: Call) -> Refusal | None:
-    """The limit that keeps an op of this package from being decomposed; None for other ops."""
+    """The limit that keeps an op of this package from being decomposed; None for other ops, and for other forms.
+
+    The first limit of a form says whether the node has it.
+    """
     rule = DECOMPOSITIONS.get(node.op_type)
+    form = _FORMS.get(node.op_type)
+    if form is not None and form.limits[0].check(node, call) is None:
+        rule = form
     return None if rule is None else rule.unsupported(node, call)

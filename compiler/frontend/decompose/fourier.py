@@ -18,15 +18,16 @@ from compiler.ir.symbol import Dim
 from compiler.ops.base import FLOATS, Call
 from compiler.units import numpy_dtype
 
-# Points of a transform: a matrix of cosines and sines then takes 16 MB, beyond which a fast transform pays.
-_MOST_POINTS: Final = 1024
+# Complex factors of a transform's matrix at most: those of one side of a real signal of 1024 points, usual in front of
+# speech networks. They take 4 MB in float32, and each such node of a model has its own.
+_MOST_FACTORS: Final = 1024 * (1024 // 2 + 1)
 # From this operator set on the axis of a DFT is an input.
 _AXIS_AS_INPUT: Final = 20
 _Matrix = NDArray[Any]
 
 
 def _waves(points: int, results: int) -> tuple[_Matrix, _Matrix]:
-    """Cosines and sines, [points, results]; angles of whole turns are left out, so that they are exact."""
+    """Cosines and sines, [points, results]; whole turns are taken off in integers, so that angles stay small."""
     angles = 2 * np.pi / points * (np.outer(np.arange(points), np.arange(results)) % points)
     return np.cos(angles), np.sin(angles)
 
@@ -38,6 +39,10 @@ def _results(call: Call, points: int) -> int:
 def _dft(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, axis, points = call.tensor(0), _axis(call), _points(call)
     parts, rank = int(data.shape[-1]), len(data.shape)
+    if parts not in (1, 2):
+        call.fail("the last axis must hold a real and at most an imaginary part", actual=parts, limit="1 or 2")
+    if parts == 2 and call.integer("onesided", 0):
+        call.fail("a spectrum of one side must be of a real signal", actual=f"{parts} parts", limit="1 part")
     results, given = _results(call, points), min(int(data.shape[axis]), points)
     cosines, sines = (wave[:given] for wave in _waves(points, results))
     if call.integer("inverse", 0):
@@ -63,6 +68,8 @@ def _dft(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 
 def _axis(call: Call) -> int:
     rank = len(call.tensor(0).shape)
+    if rank < 2:
+        call.fail("a signal must have an axis of points before that of its parts", actual=rank, limit="2 axes or more")
     if call.opset < _AXIS_AS_INPUT:
         axis = call.axis("axis", 1, rank)
     else:
@@ -80,7 +87,8 @@ def _stft(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, step = call.tensor(0), int(call.value(1, "frame_step").reshape(-1)[0])
     length = _frame(call)
     results = _results(call, length)
-    waves = np.stack([part for one in (_waves(length, results),) for part in (one[0], -one[1])], axis=-1)
+    cosines, sines = _waves(length, results)
+    waves = np.stack((cosines, -sines), axis=-1)
     window = np.asarray(call.values[2].tolist(), dtype=np.float64) if call.has(2) else np.ones(length)
     if window.shape != (length,) or step < 1:
         call.fail("window and frame_length must agree, and frame_step be positive", actual=window.shape, limit=length)
@@ -100,11 +108,18 @@ def _long(_: onnx.NodeProto, call: Call) -> object | None:
     axis = call.tensor(0).shape[_axis(call)]
     if isinstance(axis, Dim) or isinstance(call.tensor(0).shape[-1], Dim):
         return str(axis)
-    return _points(call) if not 1 <= _points(call) <= _MOST_POINTS else None
+    points = _points(call)
+    return _too_many(call, points, min(int(axis), points) * int(call.tensor(0).shape[-1]))
 
 
 def _long_frame(_: onnx.NodeProto, call: Call) -> object | None:
-    return _frame(call) if not 1 <= _frame(call) <= _MOST_POINTS else None
+    return _too_many(call, _frame(call), _frame(call))
+
+
+def _too_many(call: Call, points: int, given: int) -> str | None:
+    """How many points are transformed, if there are none or too many for a matrix of `given` rows."""
+    fits = points >= 1 and given * _results(call, points) <= _MOST_FACTORS
+    return None if fits else f"{points} points"
 
 
 def _half_inverse(_: onnx.NodeProto, call: Call) -> object | None:
@@ -125,7 +140,7 @@ FOURIER: Final = (
         constant_inputs=MappingProxyType({1: "dft_length", 2: "axis"}),
         limits=(
             Limit("a spectrum of one side is not transformed back", _half_inverse),
-            Limit(f"the points are of fixed number, at most {_MOST_POINTS}", _long),
+            Limit(f"the points are of fixed number, and factors at most {_MOST_FACTORS}", _long),
         ),
     ),
     Decomposition(
@@ -135,7 +150,7 @@ FOURIER: Final = (
         constant_inputs=MappingProxyType({1: "frame_step", 2: "window", 3: "frame_length"}),
         limits=(
             Limit("the signal is real", _complex),
-            Limit(f"frames have at most {_MOST_POINTS} points", _long_frame),
+            Limit(f"frames have points, and factors are at most {_MOST_FACTORS}", _long_frame),
         ),
     ),
 )

@@ -42,10 +42,39 @@ def _from_front(call: Call, positions: _Positions, extents: Any) -> _Positions:
     return np.where(positions < 0, positions + extents, positions)
 
 
+def _coordinates(call: Call, positions: _Positions) -> list[int]:
+    """The extents of the first axes of the data, in which positions lie; each position is a row of coordinates."""
+    shape = call.tensor(0).shape
+    if not positions.ndim:
+        call.fail("indices must have an axis of coordinates", actual="a scalar", limit="1 axis or more")
+    if positions.shape[-1] > len(shape):
+        call.fail("a position must have at most one coordinate per axis", actual=positions.shape[-1], limit=len(shape))
+    return [int(extent) for extent in shape[: positions.shape[-1]]]
+
+
+def _checked_elements(call: Call, positions: _Positions, axis: int) -> list[int]:
+    """The extents of the data, in which positions along one axis lie; beside it they are as many at most."""
+    extents = [int(extent) for extent in call.tensor(0).shape]
+    if positions.ndim != len(extents):
+        call.fail("indices must have as many axes as the data", actual=positions.ndim, limit=len(extents))
+    for other, (found, extent) in enumerate(zip(positions.shape, extents, strict=True)):
+        if other != axis and found > extent:
+            call.fail(f"indices must not be longer than the data on axis {other}", actual=found, limit=extent)
+    return extents
+
+
+def _check_updates(call: Call, wanted: Sequence[int]) -> None:
+    """Raises ModelError if updates are of another shape; an extent that varies may be any."""
+    found = call.tensor(2).shape
+    fixed = [ends for ends in zip(found, wanted, strict=False) if not any(isinstance(end, Dim) for end in ends)]
+    if len(found) != len(wanted) or any(one != other for one, other in fixed):
+        call.fail("updates (input 2) are of another shape than they must be", actual=found, limit=tuple(wanted))
+
+
 def _gather_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, known = call.tensor(0), _known(call, 1)
     assert known is not None
-    extents = [int(extent) for extent in data.shape[: known.shape[-1]]]
+    extents = _coordinates(call, known)
     flat = _from_front(call, known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
     rows = nodes.reshape(node.input[0], (prod(extents), *data.shape[len(extents) :]))
     nodes.add("Gather", rows, nodes.constant(np.asarray(flat)), out=node.output[0], axis=0)
@@ -54,7 +83,8 @@ def _gather_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 def _gather_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, known = call.tensor(0), _known(call, 1)
     assert known is not None
-    axis, extents = call.axis("axis", 0, len(data.shape)), [int(extent) for extent in data.shape]
+    axis = call.axis("axis", 0, len(data.shape))
+    extents = _checked_elements(call, known, axis)
     flat = _elements(_from_front(call, known, extents[axis]), axis, _strides(extents))
     nodes.add("Gather", nodes.reshape(node.input[0], (-1,)), nodes.constant(flat), out=node.output[0], axis=0)
 
@@ -76,7 +106,8 @@ def _elements(positions: _Positions, axis: int, strides: Sequence[int]) -> _Posi
 def _scatter_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, known = call.tensor(0), _known(call, 1)
     assert known is not None
-    extents = [int(extent) for extent in data.shape[: known.shape[-1]]]
+    extents = _coordinates(call, known)
+    _check_updates(call, (*known.shape[:-1], *data.shape[len(extents) :]))
     flat = _from_front(call, known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
     _written(node, call, nodes, extents, flat.reshape(-1))
 
@@ -84,8 +115,9 @@ def _scatter_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 def _scatter_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, known = call.tensor(0), _known(call, 1)
     assert known is not None
-    extents = [int(extent) for extent in data.shape]
-    axis = call.axis("axis", 0, len(extents))
+    axis = call.axis("axis", 0, len(data.shape))
+    extents = _checked_elements(call, known, axis)
+    _check_updates(call, known.shape)
     flat = _elements(_from_front(call, known, extents[axis]), axis, _strides(extents))
     _written(node, call, nodes, extents, flat.reshape(-1))
 

@@ -18,8 +18,9 @@ from compiler.frontend.decompose.node_builder import MAX_UNROLLED, Decomposition
 from compiler.ir.symbol import Dim
 from compiler.ops.base import FLOATS, Call
 
-# What one step becomes at most: nodes.
+# What one step becomes at most, constants aside: nodes. Peepholes of an LSTM add three products and three sums.
 _NODES_OF_STEP: Final = MappingProxyType({"LSTM": 16, "GRU": 16, "RNN": 4})
+_NODES_OF_PEEPHOLES: Final = 6
 _GATES: Final = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
 _DEFAULTS: Final = MappingProxyType({"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)})
 # Functions without parameters, by name in small letters: names are compared so.
@@ -102,7 +103,7 @@ _STEPS: Final[Mapping[str, _Step]] = MappingProxyType({"LSTM": _lstm, "GRU": _gr
 
 def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     """Both directions read the same inputs; results are stacked along the axis of directions."""
-    ways = _WAYS[call.text("direction", "forward")]
+    ways = _ways(call)
     extents = [call.tensor(index).shape for index in range(3)]
     if any(len(shape) != 3 for shape in extents):
         call.fail("inputs 0 to 2 must have 3 axes", actual=extents)
@@ -171,11 +172,22 @@ def _joined(nodes: NodeList, values: Sequence[str], axis: int) -> str:
     return values[0] if len(values) == 1 else nodes.add("Concat", *values, axis=axis)
 
 
+def _ways(call: Call) -> tuple[bool, ...]:
+    """Of each direction, whether it begins at the end."""
+    name = call.text("direction", "forward")
+    if name not in _WAYS:
+        call.fail("direction is unknown", actual=name, limit=", ".join(_WAYS))
+    return _WAYS[name]
+
+
 def _functions(node: onnx.NodeProto, call: Call) -> tuple[str, ...]:
     """The functions of all directions, as operators; those without one as they are called."""
     named = call.attributes.get("activations")
     names = tuple(map(str, named)) if isinstance(named, tuple) else ()
-    names = names or _DEFAULTS[node.op_type] * len(_WAYS[call.text("direction", "forward")])
+    defaults = _DEFAULTS[node.op_type] * len(_ways(call))
+    names = names or defaults
+    if len(names) != len(defaults):
+        call.fail("activations must be as many as all directions have", actual=len(names), limit=len(defaults))
     return tuple(_FUNCTIONS.get(name.lower(), name) for name in names)
 
 
@@ -187,8 +199,13 @@ def _long(node: onnx.NodeProto, call: Call) -> object | None:
     steps = (*call.tensor(0).shape, 0)[0]
     if isinstance(steps, Dim):
         return str(steps)
-    ways = len(_WAYS[call.text("direction", "forward")])
-    return None if 0 < steps * ways * _NODES_OF_STEP[node.op_type] <= MAX_UNROLLED else int(steps)
+    return None if 0 < steps * len(_ways(call)) <= _most_steps(node.op_type) else int(steps)
+
+
+def _long_with_peepholes(node: onnx.NodeProto, call: Call) -> object | None:
+    steps = call.tensor(0).shape[0]
+    fits = steps * len(_ways(call)) <= _most_steps(node.op_type, _NODES_OF_PEEPHOLES)
+    return None if fits or not call.has(_PEEPHOLES) else int(steps)
 
 
 def _ends_early(_: onnx.NodeProto, call: Call) -> object | None:
@@ -206,10 +223,16 @@ def _form(_: onnx.NodeProto, call: Call) -> object | None:
     return next((f"{name} {value:g}" for name, value in given.items() if value), None)
 
 
+def _most_steps(kind: str, more: int = 0) -> int:
+    """Steps of all directions together, if each becomes `more` nodes than usual."""
+    return MAX_UNROLLED // (_NODES_OF_STEP[kind] + more)
+
+
 def _limits(kind: str) -> tuple[Limit, ...]:
-    steps = MAX_UNROLLED // _NODES_OF_STEP[kind]
+    shorter = f"steps with peepholes are at most {_most_steps(kind, _NODES_OF_PEEPHOLES)} in all directions"
     return (
-        Limit(f"the number of steps is fixed, and at most {steps} in all directions together", _long),
+        Limit(f"the number of steps is fixed, and at most {_most_steps(kind)} in all directions together", _long),
+        *((Limit(shorter, _long_with_peepholes),) if kind == "LSTM" else ()),
         Limit("all sequences are of full length (sequence_lens)", _ends_early),
         Limit(f"functions are {', '.join(_FUNCTIONS.values())}", _other_function),
         Limit("clip, layout and input_forget are 0", _form),

@@ -1,6 +1,7 @@
 """TopK of few elements: each element's rank is the number of those that come before it.
 
-The element of rank r is result r. All comparisons are made at once, so that mixtures of experts need no host.
+The element of rank r is result r; NaN comes last, so that no two ranks are equal. All comparisons are made at once, so
+that mixtures of experts need no host.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _K_AS_INPUT: Final = 10
 
 
 def _top_k(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    """Equal elements keep their order."""
-    data, count = call.tensor(0), int(call.value(1, "k").reshape(-1)[0])
+    """Equal elements keep their order; NaN counts as the element that comes last, ±infinity."""
+    data, count = call.tensor(0), _count(call)
     rank = len(data.shape)
     axis = call.axis("axis", -1, rank)
     extent = int(data.shape[axis])
@@ -32,8 +33,11 @@ def _top_k(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
         call.fail("k must be within the axis", actual=count, limit=extent)
     turn = [other for other in range(rank) if other != axis] + [axis]
     value = node.input[0] if turn[axis] == axis else nodes.transpose(node.input[0], turn)
-    mine, others = nodes.unsqueeze(value, rank), nodes.unsqueeze(value, rank - 1)
-    better, worse = ("Greater", "Less") if call.integer("largest", 1) else ("Less", "Greater")
+    better, worse, last = ("Greater", "Less", -np.inf) if call.integer("largest", 1) else ("Less", "Greater", np.inf)
+    key = value
+    if data.dtype in FLOATS:
+        key = nodes.add("Where", nodes.add("IsNaN", value), nodes.number(last, data.dtype), value)
+    mine, others = nodes.unsqueeze(key, rank), nodes.unsqueeze(key, rank - 1)
     earlier = nodes.constant(np.tri(extent, k=-1, dtype=np.bool_))
     equal = nodes.add("And", nodes.add("Not", nodes.add(worse, others, mine)), earlier)
     before = nodes.add("Or", nodes.add(better, others, mine), equal)
@@ -41,7 +45,8 @@ def _top_k(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     results = nodes.constant(np.arange(count, dtype=np.int32).reshape(-1, 1))
     chosen = nodes.add("Equal", nodes.unsqueeze(ranks, rank - 1), results)
     positions = nodes.constant(np.arange(extent, dtype=np.int64))
-    for out, its, dtype in zip(node.output, (others, positions), (data.dtype, "int64"), strict=False):
+    elements = nodes.unsqueeze(value, rank - 1)
+    for out, its, dtype in zip(node.output, (elements, positions), (data.dtype, "int64"), strict=False):
         if out:
             found = nodes.reduce_sum(nodes.add("Where", chosen, its, nodes.number(0, dtype)), rank)
             if turn[axis] == axis:
@@ -50,14 +55,23 @@ def _top_k(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
                 nodes.transpose(found, [turn.index(other) for other in range(rank)], out=out)
 
 
+def _count(call: Call) -> int:
+    """k, which may vary; raises ModelError unless it is a list of one number."""
+    given = call.value(1, "k")
+    if given.shape != (1,):
+        call.fail("k must be a list of one number", actual=given.shape, limit="(1,)")
+    count = given.tolist()[0]
+    return count if isinstance(count, Dim) else int(count)
+
+
 def _many(_: onnx.NodeProto, call: Call) -> object | None:
     shape = call.tensor(0).shape
     if not shape:
         return None
-    extent = shape[call.axis("axis", -1, len(shape))]
-    if isinstance(extent, Dim) or isinstance(call.values[1].reshape(-1).tolist()[0], Dim):
+    extent, count = shape[call.axis("axis", -1, len(shape))], _count(call)
+    if isinstance(extent, Dim) or isinstance(count, Dim):
         return str(extent)
-    count, pairs = int(call.values[1].reshape(-1)[0]), prod(map(int, shape)) * int(extent)
+    pairs = prod(map(int, shape)) * int(extent)
     return f"k is {count}" if count < 1 else pairs if pairs > _MOST_PAIRS else None
 
 

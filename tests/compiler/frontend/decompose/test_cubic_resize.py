@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from compiler.compile import compile_model
+from compiler.frontend.decompose import why_not_decomposed
 from compiler.profile import builtin_profile
+from tests.compiler.ops.calls import Values, call_of_node
 from tests.compiler.planning import BY_RULES
 from tests.compiler.shapes.dynamic import misses
 from tests.models import Model, import_graph
@@ -54,3 +57,16 @@ def test_other_images_may_vary() -> None:
 def test_a_cubic_resize_that_shrinks_with_antialias_stays_on_the_host() -> None:
     (host,) = import_graph(resized([1, 2, 8, 8], [1, 2, 4, 4], antialias=1).data()).host.values()
     assert host.op_type == "Resize"
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("cubic", "extents are fixed, and antialias is 0"), ("linear", None)])
+def test_the_limit_of_a_cubic_form_is_why_it_is_not_decomposed(mode: str, expected: str | None) -> None:
+    feeds: dict[str, Values] = {
+        "x": np.ones((1, 2, 8, 8), np.float32),
+        "": np.zeros(0),
+        " ": np.zeros(0),
+        "sizes": np.array([1, 2, 4, 4]),
+    }
+    node = helper.make_node("Resize", [name.strip() for name in feeds], ["y"], mode=mode, antialias=1)
+    found = why_not_decomposed(node, call_of_node(node, feeds, 18, constants=[3]))
+    assert (None if found is None else found.reason) == expected

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from compiler.compile import compile_model
+from compiler.errors import ModelError
 from compiler.profile import builtin_profile
+from tests.compiler.frontend.decompose.replacing import replacement
 from tests.compiler.planning import BY_RULES
 from tests.models import Model, import_graph
 
@@ -46,3 +49,33 @@ def test_frames_of_a_signal_are_a_convolution(onesided: int, has_window: bool) -
     given.append(model.constant(np.array(12)))
     model.output(model.node("STFT", given, onesided=onesided))
     agrees(model)
+
+
+@pytest.mark.parametrize(
+    ("shape", "attributes", "opset", "why"),
+    [
+        ([1, 8, 3], {}, 17, "must hold a real and at most an imaginary part"),
+        ([1, 8, 2], {"onesided": 1}, 17, "must be of a real signal"),
+        ([2], {}, 20, "must have an axis of points"),
+        ([2], {}, 17, "must have an axis of points"),
+    ],
+)
+def test_an_illegal_transform_is_refused_with_its_cause(
+    shape: list[int], attributes: dict[str, Any], opset: int, why: str
+) -> None:
+    model = Model(opset=opset)
+    model.output(model.node("DFT", [model.input(shape, "x")], **attributes))
+    with pytest.raises(ModelError, match=why):
+        import_graph(model.data())
+
+
+@pytest.mark.parametrize(
+    ("points", "parts", "onesided", "is_replaced"),
+    [(1024, 1, 1, True), (1025, 1, 1, False), (512, 2, 0, True), (1024, 2, 0, False), (1024, 1, 0, False)],
+)
+def test_a_matrix_takes_at_most_4_mb(points: int, parts: int, onesided: int, is_replaced: bool) -> None:
+    node = helper.make_node("DFT", ["x"], ["y"], onesided=onesided)
+    nodes = replacement(node, {"x": np.ones((1, points, parts), np.float32)}, 17, ())
+    assert (nodes is not None) == is_replaced
+    for made in nodes or ():
+        assert made.op_type != "Constant" or len(made.attribute[0].t.raw_data) <= 4 * 1024 * 1026

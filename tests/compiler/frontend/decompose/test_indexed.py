@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.compile import compile_model
+from compiler.errors import ModelError
 from compiler.profile import builtin_profile
 from tests.compiler.planning import BY_RULES
 from tests.models import Model, import_graph
@@ -66,3 +67,24 @@ def test_a_box_is_written_by_joining_what_lies_around_it() -> None:
 def test_positions_that_are_written_at_run_time_stay_on_the_host() -> None:
     (host,) = import_graph(model_of("ScatterND", [2, 1], [2, 4, 5]).data()).host.values()
     assert "known at compile time" in host.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "positions", "updates", "why"),
+    [
+        ("GatherND", np.array(1), None, "axis of coordinates"),
+        ("GatherND", np.array([[0, 1, 2, 0]]), None, "at most one coordinate per axis"),
+        ("ScatterND", np.array([[0, 1, 2, 0]]), [1], "at most one coordinate per axis"),
+        ("ScatterND", np.array([[0], [1]]), [2, 5, 4], "updates .* of another shape"),
+        ("ScatterND", np.array([[0, 1]]), [1, 5, 1], "updates .* of another shape"),
+        ("ScatterElements", np.zeros((1, 2, 2)), [2, 2, 1], "updates .* of another shape"),
+        ("ScatterElements", np.zeros((1, 2)), [1, 2], "as many axes as the data"),
+        ("GatherElements", np.zeros(3), None, "as many axes as the data"),
+        ("GatherElements", np.zeros((1, 5, 1)), None, "not be longer than the data on axis 1"),
+    ],
+)
+def test_illegal_positions_and_updates_are_refused_with_their_cause(
+    kind: str, positions: Any, updates: list[int] | None, why: str
+) -> None:
+    with pytest.raises(ModelError, match=why):
+        import_graph(model_of(kind, positions.astype(np.int64), updates).data())

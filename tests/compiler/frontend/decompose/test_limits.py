@@ -34,6 +34,7 @@ IMAGE: Feeds = ones("a", shape=(1, 3, 2, 2), dtype=np.uint8) | ones("b", shape=(
 TWO_AXES: Feeds = ones("bs", shape=(1, 2)) | ones("bz", shape=(1, 2), dtype=np.uint8)
 INTEGERS: Feeds = {name: QUANTISED[name] for name in ("a", "b")} | ones("az", shape=(2, 1), dtype=np.uint8)
 STEPS: Feeds = {name: np.ones((3, 1, 2), np.float32) for name in ("x", "w", "r")} | {"b": np.ones((1, 4), np.float32)}
+PEEPHOLES: Feeds = {name: np.zeros(0) for name in ("", " ", "  ")} | {"p": np.ones((1, 3), np.float32)}
 SIGNAL: Feeds = {**ones("x", shape=(1, 9, 1)), "constant step": np.array(1), "": np.zeros(0), "constant": np.array(4)}
 POSITION: Values = np.zeros((1, 1), np.int64)
 PADDED: Feeds = ATTENTION | {"": np.zeros(0), " ": np.zeros(0), "  ": np.zeros(0)} | ones("n", shape=(1,), dtype=int)
@@ -70,11 +71,11 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
     ),
     **{
         f"{kind} {what}": (kind, text, STEPS | more, ["y"], attributes)
-        for kind, most in (("LSTM", 16), ("GRU", 16), ("RNN", 64))
+        for kind, most, functions in (("LSTM", 16, 3), ("GRU", 16, 2), ("RNN", 64, 1))
         for what, text, more, attributes in (
             ("of many steps", f"at most {most} in all", {"x": np.ones((most + 1, 1, 2), np.float32)}, {}),
             ("of several lengths", "of full length", ones("l", shape=(1,), dtype=np.int32), {}),
-            ("of another function", "functions are", {}, {"activations": ["Tanh"] * 2 + ["ScaledTanh"]}),
+            ("of another function", "functions are", {}, {"activations": ["ScaledTanh"] * functions}),
             ("clipped", "clip, layout", {}, {"clip": 3.0}),
         )
     },
@@ -94,6 +95,13 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
         )
         if any(text in limit.text for limit in DECOMPOSITIONS[kind].limits)
     },
+    "LSTM of many steps with peepholes": (
+        "LSTM",
+        "steps with peepholes are at most 11",
+        STEPS | {"x": np.ones((12, 1, 2), np.float32)} | PEEPHOLES,
+        ["y"],
+        {},
+    ),
     "half a spectrum back": ("DFT", "one side", ones("x"), ["y"], {"inverse": 1, "onesided": 1}),
     "a long transform": ("DFT", "the points are", ones("x", shape=(1, 1025, 1)), ["y"], {}),
     "a complex signal": ("STFT", "signal is real", SIGNAL | ones("x", shape=(1, 9, 2)), ["y"], {}),

@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from compiler.compile import compile_model
+from compiler.errors import ModelError
+from compiler.frontend.decompose.node_builder import MAX_UNROLLED
 from compiler.profile import builtin_profile
+from tests.compiler.frontend.decompose.replacing import replacement
 from tests.compiler.planning import BY_RULES
 from tests.compiler.shapes.dynamic import misses
 from tests.models import Model, import_graph
@@ -82,3 +86,52 @@ def test_its_batch_may_vary(kind: str) -> None:
 def test_a_long_layer_stays_on_the_host_and_the_reason_says_how_long_it_may_be() -> None:
     (host,) = import_graph(layer("LSTM", steps=17).data()).host.values()
     assert "at most 16 in all directions together (here 17)" in host.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "attributes", "peepholes"),
+    [
+        ("LSTM", 16, {}, False),
+        ("LSTM", 11, {}, True),
+        ("GRU", 16, {}, False),
+        ("GRU", 16, {"linear_before_reset": 1}, False),
+        ("RNN", 64, {}, False),
+    ],
+)
+def test_steps_of_the_longest_layers_are_as_many_nodes_as_are_written_out(
+    kind: str, steps: int, attributes: dict[str, Any], peepholes: bool
+) -> None:
+    gates = GATES[kind]
+    feeds = {name: np.ones((1, gates, 1), np.float32) for name in "wr"} | {"b": np.ones((1, 2 * gates), np.float32)}
+    states = {name: np.ones((1, 1, 1), np.float32) for name in ("h", "c")[: 2 if kind == "LSTM" else 1]}
+    lengths = {"": np.zeros(0)}
+    more = {"p": np.ones((1, 3), np.float32)} if peepholes else {}
+
+    def nodes(count: int) -> int | None:
+        given = {"x": np.ones((count, 1, 1), np.float32)} | feeds | lengths | states | more
+        node = helper.make_node(kind, list(given), ["y"], hidden_size=1, **attributes)
+        found = replacement(node, given, 14, ())
+        return None if found is None else sum(made.op_type != "Constant" for made in found)
+
+    longest, two, three = nodes(steps), nodes(2), nodes(3)
+    assert longest is not None
+    assert two is not None
+    assert three is not None
+    step = three - two
+    assert longest - two == (steps - 2) * step
+    assert steps * step <= MAX_UNROLLED
+    assert nodes(steps + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "why"),
+    [
+        ("LSTM", {"activations": ["Sigmoid"]}, "activations must be as many as"),
+        ("LSTM", {"activations": ["Sigmoid", "Tanh", "Tanh"], "direction": "bidirectional"}, "activations must be"),
+        ("GRU", {"activations": ["Sigmoid", "Tanh", "Tanh"]}, "activations must be"),
+        ("RNN", {"direction": "Reverse"}, "direction is unknown"),
+    ],
+)
+def test_an_illegal_layer_is_refused_with_its_cause(kind: str, attributes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ModelError, match=why):
+        import_graph(layer(kind, **attributes).data())

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from compiler.compile import compile_model
+from compiler.errors import ModelError
 from compiler.profile import builtin_profile
 from tests.compiler.frontend.decompose.replacing import results
 from tests.compiler.planning import BY_RULES
@@ -34,3 +35,19 @@ def test_equal_and_infinite_elements_keep_their_order() -> None:
     found, _ = results(node, {"x": x, "k": np.array([4])}, 11, (1,))
     assert found["values"].tolist() == [[2, 2, -np.inf, -np.inf]]
     assert found["positions"].tolist() == [[1, 3, 0, 2]]
+
+
+@pytest.mark.parametrize(("largest", "expected"), [(1, [2, 0, 3, 4, 1, 5]), (0, [4, 3, 0, 2, 1, 5])])
+def test_nan_comes_last_and_no_two_elements_share_a_rank(largest: int, expected: list[int]) -> None:
+    x = np.array([2, np.nan, 5, 1, -3, np.nan], dtype=np.float32)
+    node = helper.make_node("TopK", ["x", "k"], ["values", "positions"], largest=largest)
+    found, _ = results(node, {"x": x, "k": np.array([6])}, 11, (1,))
+    assert found["positions"].tolist() == expected
+    np.testing.assert_array_equal(found["values"], x[expected])
+
+
+@pytest.mark.parametrize("k", [3, [], [2, 3]], ids=str)
+def test_k_is_a_list_of_one_number(k: Any) -> None:
+    node = helper.make_node("TopK", ["x", "k"], ["values", "positions"])
+    with pytest.raises(ModelError, match="k must be a list of one number"):
+        results(node, {"x": np.ones(4, np.float32), "k": np.array(k, dtype=np.int64)}, 11, (1,))
