@@ -264,7 +264,7 @@ class _Lowering:
         constants = constants and call.attributes.get("to", "bool") in DTYPE_NAMES
         refusal = kind.unsupported(call, any_dtype=constants)
         if refusal is not None:
-            return unless(refusal)
+            return unless(why_not_decomposed(node, call) or refusal)
         extra = next((output for output in node.output[1:] if output and output in self.used), None)
         if extra is not None:
             return f"the accelerator makes only its first output, and output {extra!r} is used"
