@@ -35,10 +35,8 @@ def _known(call: Call, index: int) -> _Positions | None:
     return np.asarray(values.tolist(), dtype=np.int64).reshape(values.shape)
 
 
-def _from_front(call: Call, positions: _Positions, extents: Any) -> _Positions:
+def _from_front(positions: _Positions, extents: Any) -> _Positions:
     """Positions counted from the front, negative ones from the end."""
-    if np.any(positions < -np.asarray(extents)) or np.any(positions >= np.asarray(extents)):
-        call.fail("an index is out of range", actual=int(np.abs(positions).max()), limit=str(extents))
     return np.where(positions < 0, positions + extents, positions)
 
 
@@ -75,7 +73,7 @@ def _gather_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, known = call.tensor(0), _known(call, 1)
     assert known is not None
     extents = _coordinates(call, known)
-    flat = _from_front(call, known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
+    flat = _from_front(known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
     rows = nodes.reshape(node.input[0], (prod(extents), *data.shape[len(extents) :]))
     nodes.add("Gather", rows, nodes.constant(np.asarray(flat)), out=node.output[0], axis=0)
 
@@ -85,7 +83,7 @@ def _gather_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     assert known is not None
     axis = call.axis("axis", 0, len(data.shape))
     extents = _checked_elements(call, known, axis)
-    flat = _elements(_from_front(call, known, extents[axis]), axis, _strides(extents))
+    flat = _elements(_from_front(known, extents[axis]), axis, _strides(extents))
     nodes.add("Gather", nodes.reshape(node.input[0], (-1,)), nodes.constant(flat), out=node.output[0], axis=0)
 
 
@@ -108,7 +106,7 @@ def _scatter_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     assert known is not None
     extents = _coordinates(call, known)
     _check_updates(call, (*known.shape[:-1], *data.shape[len(extents) :]))
-    flat = _from_front(call, known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
+    flat = _from_front(known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
     _written(node, call, nodes, extents, flat.reshape(-1))
 
 
@@ -118,7 +116,7 @@ def _scatter_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None
     axis = call.axis("axis", 0, len(data.shape))
     extents = _checked_elements(call, known, axis)
     _check_updates(call, known.shape)
-    flat = _elements(_from_front(call, known, extents[axis]), axis, _strides(extents))
+    flat = _elements(_from_front(known, extents[axis]), axis, _strides(extents))
     _written(node, call, nodes, extents, flat.reshape(-1))
 
 
@@ -181,6 +179,23 @@ def _at_run_time(_: onnx.NodeProto, call: Call) -> object | None:
     return "known at run time" if _known(call, 1) is None else None
 
 
+def _outside(node: onnx.NodeProto, call: Call) -> object | None:
+    """A position that the data does not have; the host says what it makes of it. Illegal ranks are refused later."""
+    shape, positions = call.tensor(0).shape, _known(call, 1)
+    if positions is None or not positions.size:
+        return None
+    extents = np.array([int(extent) for extent in shape], dtype=np.int64)
+    if node.op_type.endswith("ND"):
+        count = positions.shape[-1] if positions.ndim else len(extents) + 1
+        if count > len(extents):
+            return None
+        extents = extents[:count]
+    else:
+        extents = extents[call.axis("axis", 0, len(extents))]
+    found = positions[(positions < -extents) | (positions >= extents)]
+    return int(found[0]) if found.size else None
+
+
 def _reduced(_: onnx.NodeProto, call: Call) -> object | None:
     found = call.text("reduction", "none")
     return None if found == "none" else found
@@ -193,16 +208,21 @@ def _batches(_: onnx.NodeProto, call: Call) -> object | None:
 _FEW: Final = Limit(f"positions are of fixed number, at most {FOLD_ELEMENTS}", _many)
 _TYPES: Final = MappingProxyType({1: ("int32", "int64")})
 _KNOWN: Final = (_FEW, Limit("positions (input 1) are known at compile time", _at_run_time))
+_INSIDE: Final = Limit("positions lie in the data", _outside)
 _WRITTEN: Final = (
     *_KNOWN,
+    _INSIDE,
     Limit("reduction is none", _reduced),
 )
 
 INDEXED: Final = (
     Decomposition(
-        op_type="GatherND", replace=_gather_nd, dtypes=_TYPES, limits=(*_KNOWN, Limit("batch_dims is 0", _batches))
+        op_type="GatherND",
+        replace=_gather_nd,
+        dtypes=_TYPES,
+        limits=(*_KNOWN, Limit("batch_dims is 0", _batches), _INSIDE),
     ),
-    Decomposition(op_type="GatherElements", replace=_gather_elements, dtypes=_TYPES, limits=_KNOWN),
+    Decomposition(op_type="GatherElements", replace=_gather_elements, dtypes=_TYPES, limits=(*_KNOWN, _INSIDE)),
     Decomposition(op_type="ScatterND", replace=_scatter_nd, dtypes=_TYPES, limits=_WRITTEN),
     Decomposition(op_type="ScatterElements", replace=_scatter_elements, dtypes=_TYPES, limits=_WRITTEN),
 )

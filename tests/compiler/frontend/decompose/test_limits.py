@@ -95,6 +95,21 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
         )
         if any(text in limit.text for limit in DECOMPOSITIONS[kind].limits)
     },
+    **{
+        f"{kind} outside": (
+            kind,
+            "lie in the data",
+            ones("x", shape=(2, 1)) | {"constant": np.array([[9]])} | written,
+            ["y"],
+            {},
+        )
+        for kind, written in (
+            ("GatherND", {}),
+            ("GatherElements", {}),
+            ("ScatterND", ones("u", shape=(1, 1))),
+            ("ScatterElements", ones("u", shape=(1, 1))),
+        )
+    },
     "LSTM of many steps with peepholes": (
         "LSTM",
         "steps with peepholes are at most 11",
