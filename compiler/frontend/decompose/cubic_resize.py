@@ -73,8 +73,8 @@ def _other(_: onnx.NodeProto, call: Call) -> object | None:
 
 
 def _varies(_: onnx.NodeProto, call: Call) -> object | None:
-    if not is_cubic(call) or any(index not in call.values for index in (2, 3) if call.has(index)):
-        return None
+    if any(index not in call.values for index in (2, 3) if call.has(index)):
+        return "known at run time"
     for source, target, sampling in sampled_axes(call):
         if _is_kept(source, target, sampling):
             continue

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from compiler.compile import compile_model
 from compiler.frontend.decompose import why_not_decomposed
@@ -70,3 +70,11 @@ def test_the_limit_of_a_cubic_form_is_why_it_is_not_decomposed(mode: str, expect
     node = helper.make_node("Resize", [name.strip() for name in feeds], ["y"], mode=mode, antialias=1)
     found = why_not_decomposed(node, call_of_node(node, feeds, 18, constants=[3]))
     assert (None if found is None else found.reason) == expected
+
+
+def test_extents_that_are_known_at_run_time_leave_it_to_the_host() -> None:
+    model = Model(opset=18)
+    given = [model.relu(model.input([1, 2, 4, 5], "x")), "", "", model.input([4], "sizes", TensorProto.INT64)]
+    model.output(model.node("Resize", given, mode="cubic"))
+    (host,) = import_graph(model.data()).host.values()
+    assert host.op_type == "Resize"
