@@ -28,6 +28,9 @@ SKIPS: Final[Mapping[str, str]] = MappingProxyType(
         "test_bernoulli_expanded": _RANDOM,
         "test_bernoulli_seed": _RANDOM,
         "test_bernoulli_seed_expanded": _RANDOM,
+        "test_dft_inverse_opset19": (
+            "ten elements are 1.9e-7 as stored, 3e-15 here and 0 exactly; the suite allows differences of 1e-7 at 0"
+        ),
         "test_gradient_of_add": _GRADIENT,
         "test_gradient_of_add_and_mul": _GRADIENT,
         "test_image_decoder_decode_bmp_rgb": _PICTURES,
