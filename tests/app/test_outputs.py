@@ -322,18 +322,20 @@ run()
 """
 
 
-def interrupted(module: str, seconds: float, *words: str) -> None:
-    # these tests may run where Ctrl-C is ignored
-    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    program = INTERRUPT.format(module=module, seconds=seconds)
-    answer = subprocess.run(
-        [sys.executable, "-c", program, *words, *PROFILE],
+def ended(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A Python program's end, with Ctrl-C as it is in a terminal: these tests may run where it is ignored."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=120,
-        preexec_fn=hears,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
+
+
+def interrupted(module: str, seconds: float, *words: str) -> None:
+    answer = ended(INTERRUPT.format(module=module, seconds=seconds), *words, *PROFILE)
     said = [line for line in answer.stderr.splitlines() if not re.fullmatch(r"\w+\.onnx: [a-z, ]+", line)]
     assert (answer.returncode, said) == (130, [])
 
@@ -375,14 +377,7 @@ def command():
 app.cli.main.cli = command
 console_script.run()
 """
-    answer = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
+    answer = ended(program)
     assert (answer.returncode, answer.stderr) == (130, "")
 
 
@@ -406,14 +401,7 @@ def command():
 app.cli.main.cli = command
 console_script.run()
 """
-    answer = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
+    answer = ended(program)
     assert (answer.returncode, answer.stderr) == (130, "")
     assert done.exists()
 
@@ -441,12 +429,5 @@ def command():
 app.cli.main.cli = command
 console_script.run()
 """
-    answer = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
+    answer = ended(program)
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "done\n", "")

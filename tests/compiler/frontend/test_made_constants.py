@@ -1,4 +1,4 @@
-"""What replaces nodes holds constants, of which a model may ask for more than memory has."""
+"""The limit on the constants of decompositions, summed over a model."""
 
 from __future__ import annotations
 
