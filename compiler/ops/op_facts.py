@@ -105,6 +105,13 @@ class GraphFacts:
             for op in self.ops
         )
 
+    @cached_property
+    def weight_numbers(self) -> tuple[int | None, ...]:
+        """One number per op with weights: equal for equal ops that read the same ones; None for ops without."""
+        known: dict[tuple[object, ...], int] = {}
+        keys = [(self.numbers[op.index], *(o.tensor for o in op.operands if o.constant)) for op in self.ops]
+        return tuple([known.setdefault(key, len(known)) if key[1:] else None for key in keys])
+
     def _weight_entry(self, op: OpFacts, name: str) -> tuple[int, int, bool]:
         shape, channels, is_factor = self.tensors[name].shape, 1, False
         for number, operand in enumerate(op.operands):

@@ -46,6 +46,8 @@ class WeightBoxes:
         self.table_slots: dict[tuple[int, int, int], Slot] = {}
         for step in range(len(self.constants)):
             self._lay_out(step)
+            if (first := self.first_with(step)) != step:
+                self.slots |= {(step, *its): slots for (other, *its), slots in self.slots.items() if other == first}
         self._slices = Known(self._new_slices)
         self._boxes = Known[Content, list[tuple[Operand, Box]]](lambda key: self.boxes_of(self.constants[key[0]], *key))
 
@@ -56,6 +58,11 @@ class WeightBoxes:
         """
         found = [] if self._group.weights_in_place else self.weights_of(op)
         return tuple(sorted(found, key=lambda o: -self._located.element(o.tensor)))
+
+    def first_with(self, step: int) -> int:
+        """The step whose weights these are in the cores: its own, or that of an earlier op with the same ones there."""
+        like = self._group.weights[step].like
+        return step if like is None or not self._group.finds_weights(step) else like
 
     def weights_of(self, op: OpFacts) -> list[Operand]:
         """An op's weights, by their numbers."""

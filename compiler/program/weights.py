@@ -26,7 +26,7 @@ from compiler.program.program import Opcode
 from compiler.program.slots import Slot
 from compiler.program.unit_calls import Bound
 from compiler.program.weight_boxes import PassingWeights, WeightBoxes
-from compiler.program.weight_reach import Content, Core, Lasting, Need, Needs, lasting
+from compiler.program.weight_reach import Content, Core, Lasting, Need, Needs, Use, lasting
 from compiler.tiling.stationary import part_of
 from compiler.tiling.tile import WeightHome
 
@@ -95,7 +95,7 @@ class GroupWeights:
         if self._boxes.tables[step] and at[0] == 0 and self._tables_last(step) and part == 0:
             self._fill_tables(step, self._located.working_cores, at)
         lasting = self._lasting[step]
-        if lasting is not None:
+        if lasting is not None and self._boxes.first_with(step) == step:
             brought = lasting.brought.get(at[0], {})
             uses = _uses_in_units(at[0], brought.values())
             for number, (((content, turn), cores), use) in enumerate(zip(brought.items(), uses, strict=True)):
@@ -153,11 +153,12 @@ class GroupWeights:
         return found + [(operand, its.part(wanted[operand])) for operand, its in held]
 
     def _content(self, step: int, need: Need) -> Content:
-        return step, self._staying(step, need.channels), need.summed
+        return self._boxes.first_with(step), self._staying(step, need.channels), need.summed
 
     def may_last(self, step: int) -> bool:
         """False for an op without anything that `bring_lasting` brings."""
-        return bool(self._boxes.tables[step]) or self._waits_in_unit(step) or self._lasting[step] is not None
+        comes = self._lasting[step] is not None and self._boxes.first_with(step) == step
+        return bool(self._boxes.tables[step]) or self._waits_in_unit(step) or comes
 
     def may_pass(self, step: int) -> bool:
         """False for an op without anything that `bring_passing` brings."""
@@ -197,6 +198,8 @@ class GroupWeights:
 
     def _new_lasting(self, step: int) -> Lasting | None:
         """When which weights come to the cores, where they last longer than a use; None where they pass."""
+        if (first := self._boxes.first_with(step)) != step:
+            return self._lasting[first]
         slots, op = self._boxes.slots[step, 0, 0], self._group.geometry.ops[step]
         if self._group.homes[step] is not WeightHome.CORE or not self._boxes.constants[step] or not slots:
             return None
@@ -204,8 +207,12 @@ class GroupWeights:
         if low_high is not None and not self._located.is_parted(op):
             # all uses need the same
             return Lasting.of_one((step, low_high, None), self._located.working_cores)
-        kinds, needs = self.needs(step)
-        uses = {kind: [(need.core, self._content(step, need)) for need in its] for kind, its in needs.items()}
+        kinds, _ = self.needs(step)
+        uses: dict[int, list[Use]] = {}
+        # all that the op and later ones with the same weights need of them
+        for other in self._with_the_same(step):
+            for kind, its in self.needs(other).of_kinds.items():
+                uses.setdefault(kind, []).extend((need.core, self._content(other, need)) for need in its)
         return lasting(kinds, uses, len(slots), self._located.slice_numbers)
 
     def _new_lasting_in_unit(self, step: int) -> Lasting | None:
@@ -267,8 +274,14 @@ class GroupWeights:
             return 0, self._located.tensors[op.output].shape[op.channel_axis]
         if group.homes[step] is not WeightHome.CORE or group.slices * group.channel_parts > 1:
             return None
-        _, starts, stops = group.core_frustums.boxes[op.output][op.channel_axis]
-        return int(starts.min()), int(stops.max())
+        # all that the ops with the same weights need of them
+        its = [self._group.geometry.ops[other] for other in self._with_the_same(self._boxes.first_with(step))]
+        boxes = [group.core_frustums.boxes[one.output][op.channel_axis] for one in its]
+        return min(int(starts.min()) for _, starts, _ in boxes), max(int(stops.max()) for _, _, stops in boxes)
+
+    def _with_the_same(self, first: int) -> list[int]:
+        """The steps of the ops that find the weights of one in the cores, and that one."""
+        return [step for step in range(first, len(self._boxes.constants)) if self._boxes.first_with(step) == first]
 
     def _fill_tables(self, step: int, cores: list[Core], at: At, use: int = 0) -> None:
         """Bring an op's address tables to cores."""

@@ -188,7 +188,8 @@ class CandidateTable:
             tables = most_table_bytes(self.table.geometry, self.profile, choice)
             weights = step_weights(self.table.geometry, self.profile, choice, group.slices, group.input_parts, tables)
             rows = [
-                (w.unit_bytes, w.core_bytes, w.staged_core_bytes, w.passing_core_bytes, w.table_bytes) for w in weights
+                (w.unit_bytes, w.own_core_bytes, w.staged_core_bytes, w.passing_core_bytes, w.table_bytes)
+                for w in weights
             ]
             staged, held, sliced, passing, of_tables = np.array(rows, dtype=np.int64).T
             found = self._known.weights[key] = ConfiguredWeights(
@@ -197,7 +198,7 @@ class CandidateTable:
                 sliced=sliced,
                 passing=passing,
                 tables=of_tables,
-                held_bytes=sum(w.core_bytes for w in weights),
+                held_bytes=sum(w.own_core_bytes for w in weights),
                 line_bytes=line_bytes(weights, self.profile, in_place=group.weights_in_place),
                 steps=weights,
                 in_place=group.weights_in_place,

@@ -108,7 +108,7 @@ def _may_gain(geometry: GroupGeometry, profile: Profile, outcome: Choice | None)
     """
     if outcome is None:
         return not profile.is_stationary
-    weights = 0 if profile.is_stationary else geometry.weight_bytes
+    weights = 0 if profile.is_stationary else geometry.weight_bytes - geometry.same_weight_bytes
     once = geometry.input_bytes + weights + geometry.output_bytes
     cost = outcome.cost
     least = max(cost.compute_cycles, once / dram_port_bytes_per_cycle(profile, profile.units.count))
@@ -500,7 +500,7 @@ def completed(
         return TiledGroup(table.geometry, profile, configuration, tile, {**tile, **pinned})
     capacity = profile.nram.capacity_bytes
     if profile.weights_share_activations:
-        capacity -= sum(w.core_bytes - w.table_bytes for w in group.weights)
+        capacity -= sum(w.own_core_bytes - w.table_bytes for w in group.weights_of_each)
         capacity -= sum(most_table_bytes(table.geometry, profile, configuration))
     lanes, room = spatial_lanes(table.geometry.ops, profile), capacity
     shares = tuple(float(group.split_share(name)) for name in table.names) if group.input_parts > 1 else ()

@@ -256,13 +256,15 @@ class _Plans:
         held = np.where(self.outer, self.input_slices, parts)
         room = np.array([plan.weight_room for plan in plans])
         fits = np.array([plan.weights.held_bytes for plan in plans]) * held <= room
+        # what waits in the cores does so once
+        total = total - np.where(fits & (parts == 1), self.geometry.same_weight_bytes, 0)
         # parts wait in the cores if each has a buffer of its own
         waits = (self.rounds == 1) | ((held <= _BUFFERS) & fits)
         in_sram = np.array([plan.configuration.weights_in_sram for plan in plans])
         found = np.where(waits | ((parts == 1) & in_sram), total, total * self.rounds)
         for row in np.flatnonzero(~waits & (parts == 1) & ~in_sram).tolist():
             streamed = plans[row].streamed_bytes()
-            found[row] = total - streamed + streamed * self.rounds[row]
+            found[row] = total[row] - streamed + streamed * self.rounds[row]
         return found if self.is_shared else np.where(self.channels | self.sums, found, found * self.units)
 
     @lazy
@@ -392,7 +394,9 @@ class _Plans:
         tiles = self.tiles * self.slices
         first = np.minimum(self.units, tiles) / tiles
         turns, alone = self.repeats, 1 if self.is_shared else np.where(self.channels | self.sums, 1, self.units)
-        weights = np.array([0 if self.profile.is_stationary else op.weight_bytes for op in self.geometry.ops])
+        each = zip(self.geometry.ops, self.geometry.same_weights, strict=True)
+        come_once = [0 if self.profile.is_stationary or same is not None else op.weight_bytes for op, same in each]
+        weights = np.array(come_once)
         come = self.loaded * first + np.cumsum(weights[:, None] * alone / (self.slices * self.input_slices), axis=0)
         whole = compute.sum(axis=0)
         # if no op computes, all have equal parts of the cycles

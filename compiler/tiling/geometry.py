@@ -403,6 +403,20 @@ class GroupGeometry:
         return sum(op.weight_bytes for op in self.ops)
 
     @lazy
+    def same_weights(self) -> tuple[int | None, ...]:
+        """Per step the first step of an equal op that reads the same weights; None for that one, and without weights."""
+        numbers = [self.facts.weight_numbers[index] for index in self.indices]
+        first: dict[int | None, int] = {}
+        for step, number in enumerate(numbers):
+            first.setdefault(number, step)
+        return tuple([None if n is None or first[n] == step else first[n] for step, n in enumerate(numbers)])
+
+    @lazy
+    def same_weight_bytes(self) -> int:
+        """Bytes of weights that an earlier op of the group reads, too."""
+        return sum(op.weight_bytes for op, same in zip(self.ops, self.same_weights, strict=True) if same is not None)
+
+    @lazy
     def needed_inputs(self) -> dict[str, int]:
         """Per input the bytes of the part that the outputs need, once."""
         boxes = self._whole_boxes

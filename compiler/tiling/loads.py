@@ -16,12 +16,15 @@ def op_weights(group: TiledGroup) -> tuple[OpWeights, ...]:
     """How each op's weights are read from DRAM."""
     result = []
     for step, (op, weights, home) in enumerate(zip(group.geometry.ops, group.weights, group.homes, strict=True)):
-        if not weights.size_bytes:
+        size, slices = weights.size_bytes, weights.slices
+        if group.finds_weights(step):
+            kind, loads, size = WeightLoads.RESIDENT, 0, group.weights_of_each[step].size_bytes
+        elif size:
+            kind, loads = _loads_of_all(group, step, home)
+        else:
             continue
-        kind, loads = _loads_of_all(group, step, home)
         if loads > 1 and kind is WeightLoads.ONCE_THROUGH:
             kind = WeightLoads.STREAMED
-        size, slices = weights.size_bytes, weights.slices
         result.append(OpWeights(op=op.index, size_bytes=size, kind=kind, loads=loads, home=home, slices=slices))
     return tuple(result)
 

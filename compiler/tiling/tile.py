@@ -75,6 +75,8 @@ class WeightLoads(StrEnum):
 class OpWeights:
     """One op's weights: bytes, how they are read, how many times, where they wait, and in how many slices they come.
 
+    `loads` is 0 where an op finds them as an earlier one of its group brought them, and for stationary weights.
+
     `slices`: parts by output channels, each of which fits the core's weight memory, loaded one after another.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
@@ -68,7 +69,18 @@ class TiledGroup(GroupCut):
 
     @lazy
     def weights(self) -> tuple[StepWeights, ...]:
-        """Per step its weights, compressed as the profile says for what lies on the chip.
+        """Per step its weights; where an earlier op's are the same and wait in the cores, the address tables alone."""
+        each = self.weights_of_each
+        return tuple([w.beside_like if self.finds_weights(step) else w for step, w in enumerate(each)])
+
+    def finds_weights(self, step: int) -> bool:
+        """True if an op finds its weights in the cores, as an earlier one brought them."""
+        like = self.weights_of_each[step].like
+        return like is not None and self.homes[step] is self.homes[like] is WeightHome.CORE
+
+    @lazy
+    def weights_of_each(self) -> tuple[StepWeights, ...]:
+        """Per step its weights as if it were the only one, compressed as the profile says for what lies on the chip.
 
         A slice that passes alone leaves fewer lanes of the array idle than one beside another. It comes while no core
         works, so that is done where the array would lose more, and never for whole maps (FUSE-16).
@@ -76,9 +88,28 @@ class TiledGroup(GroupCut):
         found = step_weights(
             self.geometry, self.profile, self.configuration, self.slices, self.input_parts, self.table_bytes
         )
+        if self.channel_parts > 1 and any(weights.like is not None for weights in found):
+            found = tuple(
+                [
+                    w if self._has_all_of(w.like, op) else replace(w, like=None)
+                    for w, op in zip(found, self.geometry.ops, strict=True)
+                ]
+            )
         if all(weights.in_one_buffer is None for weights in found) or self.is_whole_map:
             return found
         return tuple(self._with_fewer_cycles(*pair) for pair in zip(found, self.geometry.ops, strict=True))
+
+    def _has_all_of(self, like: int | None, op: OpFacts) -> bool:
+        """True if every tile needs all channels of an op and of an earlier one, so that cores have equal parts."""
+        if like is None:
+            return True
+        for one in (op, self.geometry.ops[like]):
+            if one.channel_axis is not None:
+                _, starts, stops = self.core_frustums.boxes[one.output][one.channel_axis]
+                extent = self.geometry.facts.tensors[one.output].shape[one.channel_axis]
+                if int(starts.max()) > 0 or int(stops.min()) < extent:
+                    return False
+        return True
 
     def _with_fewer_cycles(self, weights: StepWeights, op: OpFacts) -> StepWeights:
         if weights.in_one_buffer is None:
@@ -121,7 +152,9 @@ class TiledGroup(GroupCut):
         asked = dict(self.configuration.loads)
         wanted = [asked.get(op.index) for op in self.geometry.ops]
         in_sram = self.configuration.weights_in_sram and not self.is_flat
-        return weight_homes(self.weights, wanted, self.weight_room_bytes, self.sram_weight_room_bytes if in_sram else 0)
+        return weight_homes(
+            self.weights_of_each, wanted, self.weight_room_bytes, self.sram_weight_room_bytes if in_sram else 0
+        )
 
     @lazy
     def doubles_weights(self) -> bool:
@@ -148,7 +181,9 @@ class TiledGroup(GroupCut):
             return max(0, profile.nram.capacity_bytes - self.tile_bytes - self.buffered_bytes)
         held = self.core_peak_bytes
         if not self.is_nested:
-            held = beside_weights(self.stages, [w.passing_core_bytes for w in self.weights]) + self.core_kept_bytes
+            held = (
+                beside_weights(self.stages, [w.passing_core_bytes for w in self.weights_of_each]) + self.core_kept_bytes
+            )
         return max(0, profile.nram.capacity_bytes - held)
 
     @lazy
@@ -156,7 +191,7 @@ class TiledGroup(GroupCut):
         """Bytes of the SRAM that weights may wait in: its weight part, else what the tiles leave."""
         if self.is_flat:
             return 0
-        line, unit = line_bytes(self.weights, self.profile, in_place=self.weights_in_place), self.profile.units
+        line, unit = line_bytes(self.weights_of_each, self.profile, in_place=self.weights_in_place), self.profile.units
         if unit.weight_part_bytes is not None:
             return max(0, unit.weight_part_bytes - line)
         return max(0, unit.memory.capacity_bytes - self.tile_bytes - self.buffered_bytes - line)
@@ -389,8 +424,9 @@ class TiledGroup(GroupCut):
         capacity = self.profile.nram.capacity_bytes
         if self.profile.weights_share_activations:
             if self.is_nested:
-                return capacity - sum(w.staged_core_bytes for w in self.weights)
-            capacity -= max(w.passing_core_bytes for w in self.weights)
+                once = (w.own_core_bytes if w.slices == 1 else w.staged_core_bytes for w in self.weights_of_each)
+                return capacity - sum(once)
+            capacity -= max(w.passing_core_bytes for w in self.weights_of_each)
         return capacity
 
     @lazy

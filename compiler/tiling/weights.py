@@ -34,6 +34,7 @@ class StepWeights:
     `slice_bytes`: the largest slice, of whole channels. `table_bytes`: the op's address tables, which lie with its
     weights on the chip and are counted with them there, but not in `size_bytes` and `slice_bytes` (ADDR-5).
     `shared_bytes`: what of `core_bytes` does not follow the output channels, so every slice needs all of it.
+    `like`: an earlier step of an equal op with the same weights; where both wait in the cores they do so once.
     `comes_again`: all that `core_bytes` counts gives way to more of them, for the output channels or what is summed
     over are cut in time. `slice_buffers`: how many slices have room in a core while they pass. `in_one_buffer`: the
     same weights in larger slices, one in a core at a time, if these leave fewer lanes of the array idle.
@@ -48,12 +49,34 @@ class StepWeights:
     shared_bytes: int = 0
     comes_again: bool = False
     slice_buffers: int = 2
+    like: int | None = None
     in_one_buffer: StepWeights | None = None
 
     @lazy
     def staged_core_bytes(self) -> int:
         """One slice of them, where they pass in slices; beside the op's address tables."""
         return self.slice_bytes + self.table_bytes
+
+    @property
+    def own_core_bytes(self) -> int:
+        """What they take of a core where those of all ops wait there."""
+        return self.core_bytes if self.like is None else self.table_bytes
+
+    @property
+    def beside_like(self) -> StepWeights:
+        """What is left of them where the earlier step's wait in the cores, too: the address tables."""
+        only = self.table_bytes
+        return replace(
+            self,
+            size_bytes=0,
+            unit_bytes=only,
+            core_bytes=only,
+            slices=1,
+            slice_bytes=0,
+            shared_bytes=0,
+            slice_buffers=2,
+            in_one_buffer=None,
+        )
 
     @lazy
     def passing_core_bytes(self) -> int:
@@ -157,8 +180,15 @@ def step_weights(
                 weights = replace(weights, comes_again=True, in_one_buffer=one)
             known[key] = weights
         found.append(weights)
+    if slices * input_parts == 1 and geometry.same_weight_bytes and not profile.is_stationary:
+        found = [w if like is None else _like(w, like) for w, like in zip(found, geometry.same_weights, strict=True)]
     of_all = geometry.worked_out[of_group] = tuple(found)
     return of_all
+
+
+def _like(weights: StepWeights, like: int) -> StepWeights:
+    one = weights.in_one_buffer
+    return replace(weights, like=like, in_one_buffer=None if one is None else replace(one, like=like))
 
 
 def _step_weights(
@@ -307,7 +337,7 @@ def weight_homes(
     beside what waits there.
     """
     steps = range(len(weights))
-    if sum(w.core_bytes for w in weights) <= core_room and WeightLoads.STREAMED not in wanted:
+    if sum(w.own_core_bytes for w in weights) <= core_room and WeightLoads.STREAMED not in wanted:
         return tuple(WeightHome.CORE for _ in steps)
     homes = [WeightHome.DRAM] * len(weights)
     order = sorted(
@@ -320,7 +350,10 @@ def weight_homes(
             left -= weights[step].unit_bytes
     left = core_room - max((w.passing_core_bytes for w in weights), default=0)
     for step in order:
-        if homes[step] is WeightHome.DRAM and weights[step].core_bytes <= left:
+        like = weights[step].like
+        is_there = like is not None and homes[like] is WeightHome.CORE
+        size = weights[step].own_core_bytes if is_there else weights[step].core_bytes
+        if homes[step] is WeightHome.DRAM and size <= left:
             homes[step] = WeightHome.CORE
-            left -= weights[step].core_bytes
+            left -= size
     return tuple(homes)
