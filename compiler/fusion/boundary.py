@@ -135,7 +135,8 @@ def _searched(
         why = f"fused, the two groups have several outputs and by themselves cost no more {objective}"
         why += " (merged and apart are given): joining them waits for others, or steps had ended"
     else:
-        why = f"by themselves the two cost no more {objective} fused (merged and apart are given), the whole plan does"
+        why = f"by themselves the two cost no more {objective} fused (merged and apart are given): the whole plan does,"
+        why += " or steps had ended"
     return Boundary(tensor=tensor, consumer=user, rule=None, actual=merged, limit=apart, why=why)
 
 

@@ -18,6 +18,7 @@ from compiler.fusion.groups import FusedGraph, FusedSegment, Searched
 from compiler.fusion.handing import handed_wrongly
 from compiler.fusion.improve import improve
 from compiler.fusion.none import none_groups
+from compiler.fusion.partitions import Partitions
 from compiler.fusion.pinned import Pin
 from compiler.fusion.rivals import Rivals
 from compiler.fusion.schedule import SegmentSchedule, resolve
@@ -176,7 +177,7 @@ def _least_product(work: Mapping[int, Work], found: dict[int, Grouped]) -> dict[
     result = dict(least)
     for number, part in work.items():
         outside = sum((one.totals for other, one in result.items() if other != number), start=Totals())
-        better = _improved(result[number].evaluator, part, result[number].groups, outside)
+        better = _improved(result[number].evaluator, part, result[number].groups, outside, result[number].space)
         result[number] = replace(better, search=found[number].search, space=found[number].space)
     return result
 
@@ -199,10 +200,10 @@ def _searched(part: Work, outside: Totals) -> Grouped:
     bound holds for search's own tiles only.
     """
     found = search_groups(part.evaluator, part.graph, outside, part.fixed)
-    groups = part.start if found is None else found.groups
-    best = _improved(part.evaluator, part, groups, outside)
+    groups, space = (part.start, None) if found is None else (found.groups, found.space)
+    best = _improved(part.evaluator, part, groups, outside, space)
     if found is not None:
-        best = replace(best, search=_known_of(found, part.evaluator, outside), space=found.space)
+        best = replace(best, search=_known_of(found, part.evaluator, outside), space=space)
     options = part.evaluator.options
     alike = options.rule_enabled("FUSE-4") and not options.rule_enabled("FUSE-11")
     bound = None if found is None or not alike else found.bound
@@ -217,7 +218,7 @@ def _searched(part: Work, outside: Totals) -> Grouped:
     other = min(others, key=lambda one: _value(one, outside))
     if _value(other, outside) >= _value(best, outside):
         return best
-    return replace(_improved(other.evaluator, part, other.groups, outside), search=best.search, space=best.space)
+    return replace(_improved(other.evaluator, part, other.groups, outside, space), search=best.search, space=best.space)
 
 
 def _known_of(found: SearchResult, evaluator: Evaluator, outside: Totals) -> Searched:
@@ -233,8 +234,10 @@ def _known_of(found: SearchResult, evaluator: Evaluator, outside: Totals) -> Sea
     return Searched(candidates=found.candidates, priced=found.priced, value=value, bound=bound, is_least=is_least)
 
 
-def _improved(evaluator: Evaluator, part: Work, groups: tuple[int, ...], outside: Totals) -> Grouped:
-    found = improve(evaluator, part.graph, groups, outside, frozenset(part.fixed))
+def _improved(
+    evaluator: Evaluator, part: Work, groups: tuple[int, ...], outside: Totals, space: Partitions | None
+) -> Grouped:
+    found = improve(evaluator, part.graph, groups, outside, frozenset(part.fixed), space=space)
     before = found.unmoved
     unmoved = None if before is None else Grouped(evaluator=before.evaluator, groups=before.groups)
     return Grouped(evaluator=found.evaluator, groups=found.groups, apart=found.apart, unmoved=unmoved)

@@ -19,6 +19,7 @@ from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.greedy import MAX_OPS, group_order
 from compiler.fusion.handing import handed_over
 from compiler.fusion.moves import Moves
+from compiler.fusion.partitions import Partitions
 from compiler.fusion.segment_graph import SegmentGraph, bits
 from compiler.tiling.choose import Refusal
 from compiler.tiling.finished import Choice
@@ -56,14 +57,16 @@ def improve(
     outside: Totals,
     fixed: frozenset[int],
     *,
+    space: Partitions | None = None,
     moves_boundaries: bool = True,
 ) -> Improved:
     """Groups no worse than those given: neighbours joined where that pays, then tiles by cost, and boundaries moved.
 
-    `outside` are the totals of the other segments; `fixed` groups of a pinned schedule stay as they are.
-    `moves_boundaries`: not where groups were found by simulation, which prices would undo.
+    `outside` are the totals of the other segments; `fixed` groups of a pinned schedule stay as they are. `space`: the
+    groups with one output that the search knows. `moves_boundaries`: not where groups were found by simulation, which
+    prices would undo.
     """
-    joining = _Joining(evaluator, graph, groups, outside, fixed)
+    joining = _Joining(evaluator, graph, groups, outside, fixed, space)
     joining.join()
     moves = Moves(evaluator, graph, joining.groups, outside, fixed)
     moves.refine()
@@ -94,8 +97,10 @@ class _Joining:
         groups: tuple[int, ...],
         outside: Totals,
         fixed: frozenset[int],
+        space: Partitions | None,
     ) -> None:
         self.groups = groups
+        self._space = space
         self._evaluator, self._graph, self._fixed = evaluator, graph, fixed
         self._total = outside + evaluator.totals(groups)
         self._near = self._sharing()
@@ -124,7 +129,7 @@ class _Joining:
         self._looked += 1
         if not self._goes_on():
             return 0
-        if not _may_join(self._evaluator, self._graph, union):
+        if not self._may_join(union):
             self._tried.add(union)
             return 0
         ordered = group_order(self._graph, [union, *(group for group in self.groups if group not in parts)])
@@ -142,6 +147,15 @@ class _Joining:
                 return union
         self._left -= steps
         return 0
+
+    def _may_join(self, union: int) -> bool:
+        """True if groups may be one; with one output only what the search does not have: it lists so many of an op."""
+        graph = self._graph
+        if union.bit_count() > MAX_OPS or not graph.is_convex(union):
+            return False
+        if len(graph.outputs_of(union)) < 2 and self._space is not None and self._space.row_of(union) is not None:
+            return False
+        return all(check.holds for check in self._evaluator.legality(graph, union))
 
     def _goes_on(self) -> bool:
         return self._left > 0 and self._left_to_join > 0 and self._looked <= LOOKED_MAX
@@ -182,10 +196,3 @@ class _Joining:
         self._near[union] = {other for part in parts for other in self._near.pop(part)} - {*parts}
         for other in self._near[union]:
             self._near[other] = self._near[other] - {*parts} | {union}
-
-
-def _may_join(evaluator: Evaluator, graph: SegmentGraph, union: int) -> bool:
-    """True if groups may be one with several outputs; with one output the search has seen it."""
-    if union.bit_count() > MAX_OPS or len(graph.outputs_of(union)) < 2 or not graph.is_convex(union):
-        return False
-    return all(check.holds for check in evaluator.legality(graph, union))

@@ -97,7 +97,7 @@ class Rivals:
             return None
         groups = execution_order(part.graph, [*part.fixed, *(space.groups[row] for row in rows)])
         fixed = frozenset(part.fixed)
-        better = improve(part.evaluator, part.graph, groups, outside, fixed, moves_boundaries=False)
+        better = improve(part.evaluator, part.graph, groups, outside, fixed, space=space, moves_boundaries=False)
         return replace(self.found, evaluator=better.evaluator, groups=better.groups, apart=())
 
     def finished(self, grouped: Grouped, simulated: Simulated) -> FusedSegment:

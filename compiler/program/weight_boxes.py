@@ -47,7 +47,8 @@ class WeightBoxes:
         for step in range(len(self.constants)):
             self._lay_out(step)
             if (first := self.first_with(step)) != step:
-                self.slots |= {(step, *its): slots for (other, *its), slots in self.slots.items() if other == first}
+                its = {core: slots for core, slots in self.slots.items() if core[0] == first}
+                self.slots |= {(step, unit, number): slots for (_, unit, number), slots in its.items()}
         self._slices = Known(self._new_slices)
         self._boxes = Known[Content, list[tuple[Operand, Box]]](lambda key: self.boxes_of(self.constants[key[0]], *key))
 

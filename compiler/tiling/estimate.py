@@ -251,13 +251,13 @@ class _Plans:
         """Bytes of weights read from DRAM: once what stays on the chip, for every tile what does not (TILE-6)."""
         if self.profile.is_stationary:
             return np.zeros(len(self.plans), dtype=np.int64)
-        total, plans = self.geometry.weight_bytes, self.plans
+        plans = self.plans
         parts = self.slices * self.input_slices
         held = np.where(self.outer, self.input_slices, parts)
         room = np.array([plan.weight_room for plan in plans])
         fits = np.array([plan.weights.held_bytes for plan in plans]) * held <= room
         # what waits in the cores does so once
-        total = total - np.where(fits & (parts == 1), self.geometry.same_weight_bytes, 0)
+        total = self.geometry.weight_bytes - np.where(fits & (parts == 1), self.geometry.same_weight_bytes, 0)
         # parts wait in the cores if each has a buffer of its own
         waits = (self.rounds == 1) | ((held <= _BUFFERS) & fits)
         in_sram = np.array([plan.configuration.weights_in_sram for plan in plans])
@@ -394,9 +394,9 @@ class _Plans:
         tiles = self.tiles * self.slices
         first = np.minimum(self.units, tiles) / tiles
         turns, alone = self.repeats, 1 if self.is_shared else np.where(self.channels | self.sums, 1, self.units)
-        each = zip(self.geometry.ops, self.geometry.same_weights, strict=True)
-        come_once = [0 if self.profile.is_stationary or same is not None else op.weight_bytes for op, same in each]
-        weights = np.array(come_once)
+        pairs = zip(self.geometry.ops, self.geometry.same_weights, strict=True)
+        comes = [0 if self.profile.is_stationary or same is not None else op.weight_bytes for op, same in pairs]
+        weights = np.array(comes)
         come = self.loaded * first + np.cumsum(weights[:, None] * alone / (self.slices * self.input_slices), axis=0)
         whole = compute.sum(axis=0)
         # if no op computes, all have equal parts of the cycles

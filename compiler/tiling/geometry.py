@@ -404,7 +404,7 @@ class GroupGeometry:
 
     @lazy
     def same_weights(self) -> tuple[int | None, ...]:
-        """Per step the first step of an equal op that reads the same weights; None for that one, and without weights."""
+        """Per step the first step of an equal op that reads the same weights; None for that one, without weights."""
         numbers = [self.facts.weight_numbers[index] for index in self.indices]
         first: dict[int | None, int] = {}
         for step, number in enumerate(numbers):
