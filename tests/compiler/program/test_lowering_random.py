@@ -35,7 +35,7 @@ from tests.strategies import models
 
 # Tiles of one case: more only take longer.
 _TILES_MAX = 48
-KINDS = ("image", "line", "volume", "matrix", "typed")
+KINDS = ("image", "line", "volume", "matrix", "typed", "shared")
 
 
 @st.composite
@@ -85,7 +85,7 @@ def profiles(draw: st.DrawFn) -> Profile:
 
 @st.composite
 def networks(draw: st.DrawFn, kind: str | None = None) -> Network:
-    """A small network: images, lines, volumes, matrices, or element types other than float32."""
+    """A small network: images, lines, volumes, matrices, element types other than float32, or weights read again."""
     kind = kind or draw(st.sampled_from(KINDS))
     if kind == "image":
         return Network(draw(models(max_ops=5, max_extent=9)))
@@ -94,6 +94,8 @@ def networks(draw: st.DrawFn, kind: str | None = None) -> Network:
         _matrices(draw, model)
     elif kind == "typed":
         _typed(draw, model)
+    elif kind == "shared":
+        _shared(draw, model)
     else:
         _convolutions(draw, model, 1 if kind == "line" else 3)
     return Network(model)
@@ -231,6 +233,33 @@ def _typed(draw: st.DrawFn, model: Model) -> None:
                 dtype = "float16"
                 x = model.node("Cast", [x], to=TensorProto.FLOAT16)
     model.output(x, _TYPES[dtype])
+
+
+def _shared(draw: st.DrawFn, model: Model) -> None:
+    """Layers of equal weights, of images or of matrices, some with slices and views between them."""
+    width = 2 * draw(st.integers(1, 6))
+    if draw(st.booleans()):
+        x = model.input([draw(st.integers(1, 2)), width, draw(st.integers(3, 9)), draw(st.integers(3, 9))])
+        kernel, groups = draw(st.sampled_from([1, 3])), draw(st.sampled_from([1, 1, 2, width]))
+        layers = [(model.weight(width, width // groups, kernel, kernel), model.weight(width)) for _ in range(2)]
+        for _ in range(draw(st.integers(2, 4))):
+            pads = {"pads": [kernel // 2] * 4, "group": groups}
+            x = model.node("Conv", [x, *layers[draw(st.integers(0, 3)) // 3]], **pads)
+            x = model.relu(x) if draw(st.booleans()) else x
+            if draw(st.integers(0, 3)) == 0:
+                model.output(x)
+    else:
+        x = model.input([draw(st.integers(1, 5)), width])
+        layers = [(model.weight(width, width), model.weight(width)) for _ in range(2)]
+        for _ in range(draw(st.integers(2, 4))):
+            weight, bias = layers[draw(st.integers(0, 3)) // 3]
+            x = model.node("Add", [model.node("MatMul", [x, weight]), bias])
+            if draw(st.booleans()):
+                low, high = model.nodes_out("Split", [x], [model.fresh("low"), model.fresh("high")], axis=1)
+                x = model.node("Concat", [model.node("Mul", [low, high]), low], axis=1)
+            if draw(st.integers(0, 3)) == 0:
+                model.output(x)
+    model.output(model.relu(x))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

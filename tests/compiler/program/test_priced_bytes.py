@@ -24,13 +24,19 @@ from tests.models import Model
 
 
 def drawn(seed: int) -> Iterator[tuple[Network, TiledGroup]]:
-    """Up to three tilings of a random group of up to three ops: products in groups, and addends of fewer axes."""
+    """Up to three tilings of a random group of up to three ops: products in groups, addends of fewer axes, some with
+    the weights of another op.
+    """
     rng = np.random.default_rng(seed)
     channels, height, width = 4 * int(rng.integers(1, 4)), int(rng.integers(5, 12)), int(rng.integers(5, 9))
     model = Model(seed=seed)
     x = model.input([1, channels, height, width])
+    same = (model.weight(channels, channels, 1, 1), model.weight(channels)) if rng.integers(2) else None
     for _ in range(int(rng.integers(1, 4))):
-        match int(rng.integers(4)):
+        if same is not None and rng.integers(2):
+            x = model.node("Conv", [x, *same])
+            continue
+        match int(rng.integers(3 if same else 4)):
             case 0:
                 x = model.relu(x)
             case 1:
