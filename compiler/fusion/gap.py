@@ -198,6 +198,9 @@ class _Accounts:
         users: dict[str, list[int]] = {}
         for placed in self.placed:
             for entry in placed.group.choice.tiling.weights:
+                if entry.loads == 0:
+                    # an earlier op of the group reads them
+                    continue
                 if entry.loads > 1:
                     yield _entry(
                         GapKind.WEIGHTS,

@@ -170,9 +170,11 @@ def _op(op: PlanOp) -> str:
     part = "" if op.part is None else f", part {op.part}"
     words = f"{printable(op.node, 80)} ({printable(op.kind, 60)}{part})"
     if op.weight_bytes:
-        times = "once" if op.weight_loads == 1 else f"{op.weight_loads} times"
+        times = "read once" if op.weight_loads == 1 else f"read {op.weight_loads} times"
+        if not op.weight_loads and op.weight_mode == "resident":
+            times = "read with an earlier op of the group"
         slices = f", {op.weight_slices} slices" if op.weight_slices > 1 else ""
-        read = f"{op.weight_mode}, read {times}{slices}"
+        read = f"{op.weight_mode}, {times}{slices}"
         words += f": {bytes_text(op.weight_bytes)} of weights, {read}, {_HOMES[op.weight_home]}"
     if op.addresses is not None:
         tables = op.addresses

@@ -128,6 +128,7 @@ class Placement(Part, frozen=True, kw_only=True):
 class PlanOp(Part, frozen=True, kw_only=True):
     """One op of a group: its ONNX node, kind, weight bytes and how often they are read from DRAM per inference.
 
+    0 times: stationary ones, and those that an earlier op of the group reads and leaves in the cores.
     `part` says which of the ops that its node became it is; None where it is the only one. `weight_home` is where the
     weights wait between tiles (`dram`: nowhere on the chip), `weight_slices` in how many parts they pass a core.
     `addresses`: null where the op's operands are found by strides, as those of a 1×1 window are.

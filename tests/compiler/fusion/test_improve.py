@@ -72,7 +72,7 @@ def test_energy_by_latency_of_several_segments_is_compared_as_a_whole(monkeypatc
 
     def apart(part: Any, outside: Totals) -> Any:
         """As if a search had been misled: the groups of `none`."""
-        return fuse._improved(part.evaluator, replace(part, fixed=part.start), part.start, outside)
+        return fuse._improved(part.evaluator, replace(part, fixed=part.start), part.start, outside, None)
 
     profile = small_profile(nram_bytes=60_000, wram_bytes=8_000, cores=2)
     values = {"objective": "edp", "partition": ["left_relu"], "merge": "none"}
