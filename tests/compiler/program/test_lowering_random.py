@@ -243,8 +243,8 @@ def _shared(draw: st.DrawFn, model: Model) -> None:
         kernel, groups = draw(st.sampled_from([1, 3])), draw(st.sampled_from([1, 1, 2, width]))
         layers = [(model.weight(width, width // groups, kernel, kernel), model.weight(width)) for _ in range(2)]
         for _ in range(draw(st.integers(2, 4))):
-            pads = {"pads": [kernel // 2] * 4, "group": groups}
-            x = model.node("Conv", [x, *layers[draw(st.integers(0, 3)) // 3]], **pads)
+            layer = layers[draw(st.integers(0, 3)) // 3]
+            x = model.node("Conv", [x, *layer], pads=[kernel // 2] * 4, group=groups)
             x = model.relu(x) if draw(st.booleans()) else x
             if draw(st.integers(0, 3)) == 0:
                 model.output(x)
