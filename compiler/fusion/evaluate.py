@@ -99,6 +99,7 @@ class Evaluator:
         added = {rule.name: partial(capacity.added, rule=rule) for rule in options.added_rules}
         self._capacity_rules: tuple[tuple[str, Constraint], ...] = _in_force(options, {**_CAPACITY, **added})
         self._structure_rules: tuple[tuple[str, StructureRule], ...] = _in_force(options, _STRUCTURE)
+        self._convolution_rules = [rule for name, rule in self._structure_rules if name in ("FUSE-8", "FUSE-9")]
         wanted = PROFIT_RULES if isinstance(options.profit, str) else options.profit
         self._profit_rules: tuple[tuple[str, StructureRule], ...] = _in_force(
             options, {rule_id: _PROFIT[rule_id] for rule_id in wanted}
@@ -382,7 +383,7 @@ class Evaluator:
 
     def is_left_out(self, graph: SegmentGraph, op: int) -> bool:
         """True if FUSE-8 or FUSE-9, where on, leaves this convolution out of any group."""
-        return any(not c.holds for c in self.structure(graph, 1 << op) if c.rule in ("FUSE-8", "FUSE-9"))
+        return any(not rule(graph, 1 << op).holds for rule in self._convolution_rules)
 
     def pinned_rules(self, graph: SegmentGraph, group: int) -> list[Check]:
         """The structural rules that bind a pinned group of several ops: FUSE-8 and 9, and what is kept apart."""
@@ -392,7 +393,7 @@ class Evaluator:
 
     def legality(self, graph: SegmentGraph, group: int) -> list[Check]:
         """The structural rules that bind `search`: FUSE-8 and 9, and what a schedule keeps apart."""
-        return [c for c in self.structure(graph, group) if c.rule in ("FUSE-8", "FUSE-9", "TILE-9:apart")]
+        return [*(rule(graph, group) for rule in self._convolution_rules), *self._kept_apart(group)]
 
     def chain_rules(self, graph: SegmentGraph, group: int) -> list[Check]:
         """The structural rules that bind strategy `none`: FUSE-4, 8 and 9 (FUSE-N)."""

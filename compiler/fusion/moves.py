@@ -127,6 +127,8 @@ class Moves:
         if not all(map(self._is_allowed, change.new)):
             return False
         unknown = [group for group in change.new if group not in self._better]
+        if sum(map(self._evaluator.asking_at_least, unknown)) > self._left:
+            return False
         steps = sum(map(self._evaluator.asking, unknown))
         if steps > self._left:
             return False

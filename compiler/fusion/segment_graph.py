@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import overload
+from typing import Final, overload
 
 from compiler.fusion.dominators import immediate_dominators
 from compiler.ops.op_facts import GraphFacts
+from compiler.ops.quantised import base_kind
+
+_CONVOLUTIONS: Final = ("Conv", "ConvTranspose")
 
 
 class SegmentGraph:
@@ -34,6 +37,28 @@ class SegmentGraph:
             for user in inside:
                 predecessors[user].append(op)
         self.predecessors = {op: tuple(found) for op, found in predecessors.items()}
+        # those that read a result, as a set; a number of no op stands for what is outside, or for nobody
+        nobody = 1 << len(graph.ops)
+        self._wanted_by = {
+            op: mask_of(users) | (nobody if self.leaves[op] or not users else 0)
+            for op, users in self.successors.items()
+        }
+
+    @cached_property
+    def with_computed_weights(self) -> int:
+        """The convolutions whose weight is the output of an op of the network."""
+        producer = self.facts.graph.producer
+        return mask_of(op for op, weight in self._convolution_weights() if weight in producer)
+
+    @cached_property
+    def with_shared_weights(self) -> int:
+        """The convolutions whose weight other ops read, too."""
+        consumers = self.facts.graph.consumers
+        return mask_of(op for op, weight in self._convolution_weights() if len(consumers[weight]) > 1)
+
+    def _convolution_weights(self) -> Iterator[tuple[int, str]]:
+        nodes = ((op, self.facts.graph.ops[op]) for op in self.ops)
+        return ((op, node.inputs[1]) for op, node in nodes if base_kind(node.kind) in _CONVOLUTIONS)
 
     @cached_property
     def descendants(self) -> dict[int, int]:
@@ -85,11 +110,7 @@ class SegmentGraph:
 
     def outputs_of(self, group: int) -> tuple[int, ...]:
         """Ops of the group whose result is wanted outside it."""
-        return tuple(
-            op
-            for op in bits(group)
-            if self.leaves[op] or not self.successors[op] or any(not group >> user & 1 for user in self.successors[op])
-        )
+        return tuple([op for op in bits(group) if self._wanted_by[op] & ~group])
 
     def is_convex(self, group: int) -> bool:
         """True if no path leaves the group and comes back."""

@@ -10,7 +10,6 @@ from compiler.ops.base import OpClass
 from compiler.ops.quantised import base_kind
 from compiler.tiling.figures import Check
 
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
 _SCALAR_KINDS = ("Add", "Sub", "Mul", "Sum")
 
 
@@ -53,13 +52,13 @@ def fuse_7(graph: SegmentGraph, group: int) -> Check:
 
 def fuse_8(graph: SegmentGraph, group: int) -> Check:
     """FUSE-8: no convolution's weight is the output of an op of the network."""
-    computed = sum(1 for op in graph.members(group) if _weight_is_computed(graph, op))
+    computed = (group & graph.with_computed_weights).bit_count()
     return Check(rule="FUSE-8", holds=computed == 0, actual=computed, limit=0)
 
 
 def fuse_9(graph: SegmentGraph, group: int) -> Check:
     """FUSE-9: no convolution's weight is shared with any other op."""
-    shared = sum(1 for op in graph.members(group) if _weight_is_shared(graph, op))
+    shared = (group & graph.with_shared_weights).bit_count()
     return Check(rule="FUSE-9", holds=shared == 0, actual=shared, limit=0)
 
 
@@ -73,21 +72,6 @@ def fuse_19(graph: SegmentGraph, group: int, limit: float) -> Check:
     worst = max(sums, default=0)
     ignored = graph.holds_whole_block(group)
     return Check(rule="FUSE-19", holds=ignored or worst <= limit, actual=worst, limit=limit)
-
-
-def _weight_is_computed(graph: SegmentGraph, op: int) -> bool:
-    weight = _weight(graph, op)
-    return weight is not None and weight in graph.facts.graph.producer
-
-
-def _weight_is_shared(graph: SegmentGraph, op: int) -> bool:
-    weight = _weight(graph, op)
-    return weight is not None and len(graph.facts.graph.consumers[weight]) > 1
-
-
-def _weight(graph: SegmentGraph, op: int) -> str | None:
-    node = graph.facts.graph.ops[op]
-    return node.inputs[1] if base_kind(node.kind) in _CONVOLUTIONS else None
 
 
 def _successions(graph: SegmentGraph, group: int) -> Iterator[tuple[int, int]]:
