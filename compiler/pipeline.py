@@ -129,7 +129,10 @@ def build_pipeline(
     return (
         # after a definition was wrong compilation goes on from `LowerModel`
         *_imported(
-            source, profile, options, LowerModel(dims=options.maxima, strict=options.strict, degradations=degradations)
+            source,
+            profile,
+            options,
+            LowerModel(dims=options.maxima, plain=options.plain, strict=options.strict, degradations=degradations),
         ),
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
         SetLayout(layout=options.layout),  # Graph -> Graph

@@ -11,7 +11,8 @@ from compiler.report.plan import Plan, plan_json
 from tests.exported import ExportedModel, exported_models
 
 MODELS = exported_models()
-RECURRENT = ("lstm_tagger", "gru_tagger")
+# Longer than what is written out: twice 24 steps in both directions.
+RECURRENT = ("lstm_tagger",)
 
 
 def compiled(model: ExportedModel, **options: object) -> Plan:
@@ -24,12 +25,12 @@ def compiled(model: ExportedModel, **options: object) -> Plan:
 @pytest.mark.matrix(first=1, rest=8)
 @pytest.mark.parametrize("model", MODELS, ids=[model.file for model in MODELS])
 def test_an_exported_network_compiles_and_its_products_are_native(model: ExportedModel) -> None:
-    """More than 99 % of the multiply-accumulates run on the chip, but for the recurrent networks."""
+    """More than 99 % of the multiply-accumulates run on the chip, but for the long recurrent network."""
     plan = compiled(model)
     native = plan.native
     assert native.host_nodes_of_unknown_work == 0
     if model.network in RECURRENT:
-        assert {host.op_type for segment in plan.segments for host in segment.host} <= {"LSTM", "GRU"}
+        assert {host.op_type for segment in plan.segments for host in segment.host} == {"LSTM"}
         assert native.host_macs > 0
     else:
         assert native.chip_macs > 0.99 * (native.chip_macs + native.host_macs)

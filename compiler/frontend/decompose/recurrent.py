@@ -199,13 +199,18 @@ def _long(node: onnx.NodeProto, call: Call) -> object | None:
     steps = (*call.tensor(0).shape, 0)[0]
     if isinstance(steps, Dim):
         return str(steps)
-    return None if 0 < steps * len(_ways(call)) <= _most_steps(node.op_type) else int(steps)
+    return None if 0 < steps * len(_ways(call)) <= _most_steps(node.op_type) else _in_all(steps, call)
 
 
 def _long_with_peepholes(node: onnx.NodeProto, call: Call) -> object | None:
     steps = call.tensor(0).shape[0]
     fits = steps * len(_ways(call)) <= _most_steps(node.op_type, _NODES_OF_PEEPHOLES)
-    return None if fits or not call.has(_PEEPHOLES) else int(steps)
+    return None if fits or not call.has(_PEEPHOLES) else _in_all(steps, call)
+
+
+def _in_all(steps: int, call: Call) -> str:
+    ways = len(_ways(call))
+    return f"{steps} in {ways} directions" if ways > 1 else str(steps)
 
 
 def _ends_early(_: onnx.NodeProto, call: Call) -> object | None:

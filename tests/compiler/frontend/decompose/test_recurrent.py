@@ -84,18 +84,20 @@ def test_its_batch_may_vary(kind: str) -> None:
 
 
 def test_a_long_layer_stays_on_the_host_and_the_reason_says_how_long_it_may_be() -> None:
-    (host,) = import_graph(layer("LSTM", steps=17).data()).host.values()
-    assert "at most 16 in all directions together (here 17)" in host.reason
+    (both,) = import_graph(layer("LSTM", steps=24, direction="bidirectional").data()).host.values()
+    assert "(here 24 in 2 directions)" in both.reason
+    (host,) = import_graph(layer("LSTM", steps=33).data()).host.values()
+    assert "at most 32 in all directions together (here 33)" in host.reason
 
 
 @pytest.mark.parametrize(
     ("kind", "steps", "attributes", "peepholes"),
     [
-        ("LSTM", 16, {}, False),
-        ("LSTM", 11, {}, True),
-        ("GRU", 16, {}, False),
-        ("GRU", 16, {"linear_before_reset": 1}, False),
-        ("RNN", 64, {}, False),
+        ("LSTM", 32, {}, False),
+        ("LSTM", 23, {}, True),
+        ("GRU", 32, {}, False),
+        ("GRU", 32, {"linear_before_reset": 1}, False),
+        ("RNN", 128, {}, False),
     ],
 )
 def test_steps_of_the_longest_layers_are_as_many_nodes_as_are_written_out(
