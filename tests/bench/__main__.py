@@ -29,6 +29,7 @@ from tests.bench import (
     prices,
     programs,
     recurrence,
+    same_weights,
     scaling,
     search,
     shape_service,
@@ -54,6 +55,7 @@ BENCHMARKS = {
     "programs": programs.run,
     "loops": loops.run,
     "recurrence": recurrence.run,
+    "same-weights": same_weights.run,
     "search": search.run,
     "timing": timing.run,
     "estimates": estimates.run,
@@ -92,6 +94,9 @@ def main(names: list[str]) -> int:
         return 0
     if names and names[0] == "long-axes":
         long_axes.run(tuple(names[1:]))
+        return 0
+    if names and names[0] == "same-weights":
+        same_weights.run(tuple(names[1:]))
         return 0
     if names and names[0] == "integers":
         integers.run(tuple(names[1:]))
