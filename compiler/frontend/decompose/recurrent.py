@@ -110,6 +110,9 @@ def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     hidden = int(extents[2][2])
     if extents[1][:2] != (len(ways), _GATES[node.op_type] * hidden) or extents[2][:2] != extents[1][:2]:
         call.fail("inputs 1 and 2 must have one row per direction and gate", actual=extents[1:])
+    if (said := call.integer("hidden_size", hidden)) != hidden:
+        call.fail("hidden_size must be the last extent of input 2", actual=said, limit=hidden)
+    _check_others(node, call, (len(ways), extents[0][1], hidden))
     ends = []
     for number, backwards in enumerate(ways):
         given, way = _products(node, call, nodes, number, hidden)
@@ -126,6 +129,21 @@ def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     for out, values, axis in zip(node.output, results, (1, 0, 0), strict=False):
         if out:
             nodes.add("Identity", _joined(nodes, values, axis), out=out)
+
+
+def _check_others(node: onnx.NodeProto, call: Call, state: tuple[int, ...]) -> None:
+    """ModelError unless bias, states and peepholes have the extents that the others say; `state`: of a state."""
+    ways, _, hidden = state
+    bias = (ways, 2 * _GATES[node.op_type] * hidden)
+    for index, wanted in {3: bias, _STATE: state, _CELL: state, _PEEPHOLES: (ways, 3 * hidden)}.items():
+        if not call.has(index):
+            continue
+        shape = call.tensor(index).shape
+        # extents that vary are compared where they have a value
+        pairs = list(zip(shape, wanted, strict=False))
+        known = [pair for pair in pairs if not any(isinstance(extent, Dim) for extent in pair)]
+        if len(shape) != len(wanted) or any(one != other for one, other in known):
+            call.fail(f"input {index} must fit the others", actual=shape, limit=wanted)
 
 
 def _products(node: onnx.NodeProto, call: Call, nodes: NodeList, way: int, hidden: int) -> tuple[str, _Way]:

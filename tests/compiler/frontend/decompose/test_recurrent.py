@@ -126,6 +126,30 @@ def test_steps_of_the_longest_layers_are_as_many_nodes_as_are_written_out(
 
 
 @pytest.mark.parametrize(
+    ("index", "shape", "why"),
+    [
+        (3, (1, 41), "input 3 must fit"),
+        (5, (1, 3, HIDDEN), "input 5 must fit"),
+        (6, (1, HIDDEN), "input 6 must fit"),
+        (7, (2, 3 * HIDDEN), "input 7 must fit"),
+    ],
+)
+def test_what_does_not_fit_the_other_inputs_is_refused(index: int, shape: tuple[int, ...], why: str) -> None:
+    model = layer("LSTM", begins=True, peepholes=True)
+    model.nodes[0].input[index] = model.weight(*shape)
+    with pytest.raises(ModelError, match=why):
+        import_graph(model.data())
+
+
+def test_another_hidden_size_is_refused() -> None:
+    model = layer("LSTM")
+    (size,) = (its for its in model.nodes[0].attribute if its.name == "hidden_size")
+    size.i = HIDDEN + 1
+    with pytest.raises(ModelError, match="hidden_size must be"):
+        import_graph(model.data())
+
+
+@pytest.mark.parametrize(
     ("kind", "attributes", "why"),
     [
         ("LSTM", {"activations": ["Sigmoid"]}, "activations must be as many as"),
