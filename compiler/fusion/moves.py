@@ -13,6 +13,7 @@ from compiler.cost.objective import NO_TOTALS, Totals, objective_value, ranking
 from compiler.fusion.evaluate import Evaluator
 from compiler.fusion.greedy import MAX_OPS, group_order
 from compiler.fusion.segment_graph import SegmentGraph, bits
+from compiler.ops.base import OpClass
 from compiler.tiling.choose import Refusal
 from compiler.tiling.finished import Choice
 
@@ -118,7 +119,10 @@ class Moves:
             for ops in _first(bits(other)):
                 yield _Change(pair, (one | ops, other & ~ops))
         for group in dict.fromkeys(home.values()):
-            for op in tuple(bits(group))[1:]:
+            ops = tuple(bits(group))[1:]
+            # a view at the end may give the whole group axes along which its work cannot be shared out
+            ends_with_view = bool(ops) and self._graph.facts.ops[ops[-1]].op_class is OpClass.VIEW
+            for op in (*ops[-1:], *ops[:-1]) if ends_with_view else ops:
                 behind = group >> op << op
                 yield _Change((group,), (group & ~behind, behind))
 

@@ -17,7 +17,7 @@ from compiler.profile import builtin_profile
 from tests.models import Model
 
 CHIPS: Final = ("edge4", "cluster4x4", "manycore2x64")
-STEPS: Final = (8, 16, 32)
+STEPS: Final = (8, 16, 24)
 _GATES: Final = {"LSTM": 4, "GRU": 3}
 _HIDDEN: Final = 128
 

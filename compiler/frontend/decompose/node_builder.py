@@ -22,8 +22,8 @@ _AXES_AS_INPUT: Final = 13
 _EXTENTS_AS_INPUT: Final = 13
 # ... and axes of the other reductions.
 _MEAN_AXES_AS_INPUT: Final = 18
-# Nodes of a loop that is written out, all trips together. An LSTM of 32 steps, 128 wide (512 nodes), is two groups,
-# compiled in 8 s of the processor for `edge4` and 16 s for `cluster4x4`; one of 64 steps in 22 and 33 s.
+# Nodes of a loop that is written out, all trips together. An LSTM of 24 steps, 128 wide (504 nodes), is two groups,
+# compiled in some 10 s of the processor for `edge4` and `cluster4x4`; a group has at most 512 ops.
 MAX_UNROLLED: Final = 512
 
 

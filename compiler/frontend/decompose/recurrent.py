@@ -1,13 +1,14 @@
 """LSTM, GRU and RNN of a short, fixed length as products and element-wise ops, step by step.
 
-The products with the inputs of all steps are one MatMul; each step adds the product with the state before. A state
-that begins at zero is left out of the first step. Values on the way have three axes: steps, batch, hidden.
+By gate the products with the inputs of all steps are one MatMul; each step adds the product with the state before. A
+state that begins at zero is left out of the first step. Values on the way have three axes: steps, batch, hidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -19,7 +20,7 @@ from compiler.ir.symbol import Dim
 from compiler.ops.base import FLOATS, Call
 
 # What one step becomes at most, constants aside: nodes. Peepholes of an LSTM add three products and three sums.
-_NODES_OF_STEP: Final = MappingProxyType({"LSTM": 16, "GRU": 16, "RNN": 4})
+_NODES_OF_STEP: Final = MappingProxyType({"LSTM": 21, "GRU": 17, "RNN": 4})
 _NODES_OF_PEEPHOLES: Final = 6
 _GATES: Final = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
 _DEFAULTS: Final = MappingProxyType({"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)})
@@ -34,68 +35,72 @@ _LENGTHS, _STATE, _CELL, _PEEPHOLES = 4, 5, 6, 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """What all steps of one direction read: names of constants, functions, extents.
+    """What all steps of one direction read: names of constants, functions.
 
-    `recurrent` multiplies the state, [hidden, gates × hidden]; of a GRU that resets before the product these are two,
-    for the gates and for what is new. `late_bias` is what a GRU adds before it resets. `peepholes` are those of the
-    gates in, out and forget.
+    `recurrent` multiplies the state, by gate [hidden, hidden]. `resets_after`: a GRU resets the product instead of the
+    state; `late_bias` is what it adds before it does. `peepholes` are those of the gates in, out and forget.
     """
 
-    hidden: int
     functions: tuple[str, ...]
     recurrent: tuple[str, ...]
+    resets_after: bool
     late_bias: str | None
     peepholes: tuple[str, ...]
 
+    def summed(self, nodes: NodeList, given: _Given, gate: int, state: str | None) -> str:
+        """What a gate is given in a step, and its product with the state before."""
+        if state is None:
+            return given(gate)
+        return nodes.add("Add", given(gate), nodes.add("MatMul", state, self.recurrent[gate]))
 
-_Step = Callable[[NodeList, _Way, str, "str | None", "str | None"], "tuple[str, str | None]"]
+
+# The products of a step's inputs for a gate.
+_Given = Callable[[int], str]
+_Step = Callable[[NodeList, _Way, _Given, "str | None", "str | None"], "tuple[str, str | None]"]
 
 
-def _lstm(nodes: NodeList, way: _Way, given: str, state: str | None, cell: str | None) -> tuple[str, str | None]:
+def _lstm(nodes: NodeList, way: _Way, given: _Given, state: str | None, cell: str | None) -> tuple[str, str | None]:
     """One step: the state and the cell after it."""
     gate, candidate, leaving = way.functions
-    if state is not None:
-        given = nodes.add("Add", given, nodes.add("MatMul", state, way.recurrent[0]))
-    taken, out, forget, new = nodes.split(given, 2, [way.hidden] * 4)
+    taken, out = (way.summed(nodes, given, number, state) for number in range(2))
+    forget = None if cell is None else way.summed(nodes, given, 2, state)
     if way.peepholes and cell is not None:
+        assert forget is not None
         taken = nodes.add("Add", taken, nodes.add("Mul", cell, way.peepholes[0]))
         forget = nodes.add("Add", forget, nodes.add("Mul", cell, way.peepholes[2]))
-    after = nodes.add("Mul", nodes.add(gate, taken), nodes.add(candidate, new))
+    after = nodes.add("Mul", nodes.add(gate, taken), nodes.add(candidate, way.summed(nodes, given, 3, state)))
     if cell is not None:
+        assert forget is not None
         after = nodes.add("Add", nodes.add("Mul", nodes.add(gate, forget), cell), after)
     if way.peepholes:
         out = nodes.add("Add", out, nodes.add("Mul", after, way.peepholes[1]))
     return nodes.add("Mul", nodes.add(gate, out), nodes.add(leaving, after)), after
 
 
-def _gru(nodes: NodeList, way: _Way, given: str, state: str | None, _: str | None) -> tuple[str, str | None]:
+def _gru(nodes: NodeList, way: _Way, given: _Given, state: str | None, _: str | None) -> tuple[str, str | None]:
     """One step: the state after it; the update gate says how much of the one before remains."""
     gate, candidate = way.functions
-    gates, new = nodes.split(given, 2, [2 * way.hidden, way.hidden])
-    back = None
-    if state is not None:
-        product = nodes.add("MatMul", state, way.recurrent[0])
-        if len(way.recurrent) == 1:
-            product, back = nodes.split(product, 2, [2 * way.hidden, way.hidden])
-        gates = nodes.add("Add", gates, product)
+    update, new = nodes.add(gate, way.summed(nodes, given, 0, state)), given(2)
+    back = nodes.add("MatMul", state, way.recurrent[2]) if way.resets_after and state is not None else None
     if way.late_bias is not None:
         back = way.late_bias if back is None else nodes.add("Add", back, way.late_bias)
-    update, reset = nodes.split(nodes.add(gate, gates), 2, [way.hidden, way.hidden])
-    if back is not None:
-        new = nodes.add("Add", new, nodes.add("Mul", reset, back))
-    elif state is not None:
-        new = nodes.add("Add", new, nodes.add("MatMul", nodes.add("Mul", reset, state), way.recurrent[1]))
+    if back is not None or state is not None:
+        reset = nodes.add(gate, way.summed(nodes, given, 1, state))
+        if back is None:
+            assert state is not None
+            again = nodes.add("MatMul", nodes.add("Mul", reset, state), way.recurrent[2])
+        else:
+            again = nodes.add("Mul", reset, back)
+        new = nodes.add("Add", new, again)
     new = nodes.add(candidate, new)
     if state is None:
         return nodes.add("Sub", new, nodes.add("Mul", update, new)), None
     return nodes.add("Add", new, nodes.add("Mul", update, nodes.add("Sub", state, new))), None
 
 
-def _rnn(nodes: NodeList, way: _Way, given: str, state: str | None, _: str | None) -> tuple[str, str | None]:
+def _rnn(nodes: NodeList, way: _Way, given: _Given, state: str | None, _: str | None) -> tuple[str, str | None]:
     """One step: the state after it."""
-    if state is not None:
-        given = nodes.add("Add", given, nodes.add("MatMul", state, way.recurrent[0]))
-    return nodes.add(way.functions[0], given), None
+    return nodes.add(way.functions[0], way.summed(nodes, given, 0, state)), None
 
 
 _STEPS: Final[Mapping[str, _Step]] = MappingProxyType({"LSTM": _lstm, "GRU": _gru, "RNN": _rnn})
@@ -120,7 +125,7 @@ def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
         made = []
         steps = range(int(extents[0][0]))
         for step in reversed(steps) if backwards else steps:
-            now = nodes.add("Gather", given, nodes.integers([step]), axis=0)
+            now = partial(_at_step, nodes, given, step)
             state, cell = _STEPS[node.op_type](nodes, way, now, state, cell)
             made.append(state)
         ends.append((_joined(nodes, made[::-1] if backwards else made, 0), state, cell))
@@ -146,34 +151,42 @@ def _check_others(node: onnx.NodeProto, call: Call, state: tuple[int, ...]) -> N
             call.fail(f"input {index} must fit the others", actual=shape, limit=wanted)
 
 
-def _products(node: onnx.NodeProto, call: Call, nodes: NodeList, way: int, hidden: int) -> tuple[str, _Way]:
-    """One direction's products of all steps with the bias, [steps, batch, gates × hidden], and what its steps read."""
+def _at_step(nodes: NodeList, given: Sequence[str], step: int, gate: int) -> str:
+    """What one step takes of a gate's products."""
+    return nodes.add("Gather", given[gate], nodes.integers([step]), axis=0)
+
+
+def _products(node: onnx.NodeProto, call: Call, nodes: NodeList, way: int, hidden: int) -> tuple[tuple[str, ...], _Way]:
+    """By gate one direction's products of all steps with the bias, [steps, batch, hidden]; and what its steps read.
+
+    Gates have products of their own: a core that makes some channels of one has the same channels of all others, so
+    between cores goes only the state.
+    """
     number, kind = nodes.number(way, "int64"), node.op_type
+    parts = [hidden] * _GATES[kind]
     weights, recurrent = (
-        nodes.transpose(nodes.add("Gather", node.input[index], number, axis=0), (1, 0)) for index in (1, 2)
+        [
+            nodes.transpose(its, (1, 0))
+            for its in nodes.split(nodes.add("Gather", node.input[index], number, axis=0), 0, parts)
+        ]
+        for index in (1, 2)
     )
-    product, parts, late, gates = nodes.add("MatMul", node.input[0], weights), [recurrent], None, _GATES[kind]
+    products, late = [nodes.add("MatMul", node.input[0], its) for its in weights], None
     resets_after = kind == "GRU" and call.integer("linear_before_reset", 0) != 0
-    if kind == "GRU" and not resets_after:
-        parts = nodes.split(recurrent, 1, [2 * hidden, hidden])
     if call.has(3):
-        bias = nodes.add("Gather", node.input[3], number, axis=0)
-        given, again = nodes.split(bias, 0, [gates * hidden] * 2)
+        both = nodes.split(nodes.add("Gather", node.input[3], number, axis=0), 0, parts * 2)
+        biases = [nodes.add("Add", *pair) for pair in zip(both[: len(parts)], both[len(parts) :], strict=True)]
         if resets_after:
-            early, new = nodes.split(given, 0, [2 * hidden, hidden])
-            more, late = nodes.split(again, 0, [2 * hidden, hidden])
-            given = nodes.add("Concat", nodes.add("Add", early, more), new, axis=0)
-        else:
-            given = nodes.add("Add", given, again)
-        product = nodes.add("Add", product, given)
+            biases[2], late = both[2], both[5]
+        products = [nodes.add("Add", *pair) for pair in zip(products, biases, strict=True)]
     peepholes: Sequence[str] = ()
     if kind == "LSTM" and call.has(_PEEPHOLES):
         peepholes = nodes.split(nodes.add("Gather", node.input[_PEEPHOLES], number, axis=0), 0, [hidden] * 3)
     count = len(_DEFAULTS[kind])
-    return product, _Way(
-        hidden=hidden,
+    return tuple(products), _Way(
         functions=_functions(node, call)[way * count : (way + 1) * count],
-        recurrent=tuple(parts),
+        recurrent=tuple(recurrent),
+        resets_after=resets_after,
         late_bias=late,
         peepholes=tuple(peepholes),
     )
