@@ -7,6 +7,7 @@ for others, another grouping may be better: neighbours joined, ops handed to a n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from compiler.cost.objective import NO_TOTALS, Totals, objective_value, ranking
@@ -119,10 +120,10 @@ class Moves:
             for ops in _first(bits(other)):
                 yield _Change(pair, (one | ops, other & ~ops))
         for group in dict.fromkeys(home.values()):
-            ops = tuple(bits(group))[1:]
+            cuts = tuple(bits(group))[1:]
             # a view at the end may give the whole group axes along which its work cannot be shared out
-            ends_with_view = bool(ops) and self._graph.facts.ops[ops[-1]].op_class is OpClass.VIEW
-            for op in (*ops[-1:], *ops[:-1]) if ends_with_view else ops:
+            ends_with_view = bool(cuts) and self._graph.facts.ops[cuts[-1]].op_class is OpClass.VIEW
+            for op in (*cuts[-1:], *cuts[:-1]) if ends_with_view else cuts:
                 behind = group >> op << op
                 yield _Change((group,), (group & ~behind, behind))
 
@@ -131,10 +132,12 @@ class Moves:
         if not all(map(self._is_allowed, change.new)):
             return False
         unknown = [group for group in change.new if group not in self._better]
-        if sum(map(self._evaluator.asking_at_least, unknown)) > self._left:
+        # the first change is tried whatever it takes: groups of many ops would have none otherwise
+        most = inf if self._left == MOVED_MAX else self._left
+        if sum(map(self._evaluator.asking_at_least, unknown)) > most:
             return False
         steps = sum(map(self._evaluator.asking, unknown))
-        if steps > self._left:
+        if steps > most:
             return False
         self._left -= steps
         if any(isinstance(self._evaluator.tiling(group), Refusal) for group in unknown):
