@@ -195,12 +195,11 @@ class _Accounts:
         """Weights read again by their op, and weights that several ops read."""
         if self.profile.is_stationary:
             return
-        users: dict[str, list[int]] = {}
+        # by weight those that read it: an op, with those that find it in the cores then
+        users: dict[str, list[frozenset[int]]] = {}
         for placed in self.placed:
+            read_for = _read_for(placed)
             for entry in placed.group.choice.tiling.weights:
-                if entry.loads == 0:
-                    # an earlier op of the group reads them
-                    continue
                 if entry.loads > 1:
                     yield _entry(
                         GapKind.WEIGHTS,
@@ -211,12 +210,23 @@ class _Accounts:
                         read=entry.size_bytes * (entry.loads - 1),
                         times=entry.loads,
                     )
-                for name in self.facts.weights_of((entry.op,)):
-                    users.setdefault(name, []).append(entry.op)
-        for name, ops in users.items():
-            needed = [self._needed(name, frozenset((op,))) for op in ops]
-            ids = tuple(self.homes[op].id for op in ops)
-            yield from self._floored(name, self.facts.tensor_bytes(name) * len(ops), needed, ids)
+                if entry.loads:
+                    for name in self.facts.weights_of((entry.op,)):
+                        users.setdefault(name, []).append(frozenset((entry.op, *read_for.get(entry.op, ()))))
+        for name, readers in users.items():
+            needed = [self._needed(name, ops) for ops in readers]
+            ids = tuple(self.homes[min(ops)].id for ops in readers)
+            yield from self._floored(name, self.facts.tensor_bytes(name) * len(readers), needed, ids)
+
+
+def _read_for(placed: _Placed) -> dict[int, list[int]]:
+    """By op that reads its weights the later ones of its group that find them in the cores."""
+    found: dict[int, list[int]] = {}
+    tiled = placed.tiled
+    for step, weights in enumerate(tiled.weights_of_each):
+        if weights.like is not None and tiled.finds_weights(step):
+            found.setdefault(tiled.geometry.indices[weights.like], []).append(tiled.geometry.indices[step])
+    return found
 
 
 def _placed(fused: FusedGraph, profile: Profile) -> Iterator[_Placed]:

@@ -45,7 +45,7 @@ class Boundary:
 class Searched:
     """What strategy `search` knows of a segment's partitions into single-output groups with the largest tiles that fit.
 
-    `value` is the objective of the least one found, before tiles by cost and groups with several outputs, and no other
+    `value` is the objective of the least one found, before tiles by cost and groups that are joined, and no other
     has one below `bound`; None where that is not known, or where the objective is no sum over segments. `is_least`:
     none has a lower objective, beside the other segments as they then were. `candidates` groups were tried, of which
     `priced` were priced.

@@ -1,7 +1,7 @@
 """The improvement step: what the exact class of the search leaves out (FUSE-O).
 
-Groups with several outputs, joined from neighbours of a partition, tiles by cost instead of the largest that fit, and
-boundaries moved where these make that pay (`moves.py`).
+Groups with several outputs, or too many ops to be listed, joined from neighbours of a partition, tiles by cost instead
+of the largest that fit, and boundaries moved where these make that pay (`moves.py`).
 Nothing makes the objective worse, and limits count steps.
 """
 
@@ -66,8 +66,8 @@ def improve(
     """Groups no worse than those given: neighbours joined where that pays, then tiles by cost, and boundaries moved.
 
     `outside` are the totals of the other segments; `fixed` groups of a pinned schedule stay as they are. `space`: the
-    groups with one output that the search knows. `moves_boundaries`: not where groups were found by simulation, which
-    prices would undo.
+    groups with one output that the search knows; None: none. `moves_boundaries`: not where groups were found by
+    simulation, which prices would undo.
     """
     joining = _Joining(evaluator, graph, groups, outside, fixed, space)
     joining.join()

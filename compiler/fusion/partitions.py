@@ -85,6 +85,8 @@ class Partitions:
         self.groups = GroupList()
         self.begins: dict[int, int] = {}
         self.ends: dict[int, int] = {}
+        # rows by group, of outputs that were asked about
+        self._rows_of: dict[int, dict[int, int]] = {}
         frontiers: list[int] = []
         places: list[int] = []
         self.place = {op: number for number, op in enumerate(tree.ops)}
@@ -131,10 +133,11 @@ class Partitions:
     def row_of(self, group: int) -> int | None:
         """The row of a group; None if it is not in the table."""
         output = group.bit_length() - 1
-        for row in range(self.begins.get(output, 0), self.ends.get(output, 0)):
-            if self.groups[row] == group:
-                return row
-        return None
+        rows = self._rows_of.get(output)
+        if rows is None:
+            begin, end = self.begins.get(output, 0), self.ends.get(output, 0)
+            rows = self._rows_of[output] = {self.groups[row]: row for row in range(begin, end)}
+        return rows.get(group)
 
     def values(self, weights: Sequence[float], rows: Sequence[int] | None = None) -> Floats:
         """What is known of each group as one number: the weighted sum of its figures, infinite for refused ones."""

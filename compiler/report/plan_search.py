@@ -11,7 +11,7 @@ class SearchDoc(Part, frozen=True, kw_only=True):
     """What strategy `search` knows of a segment's partitions into single-output groups, in the objective's unit.
 
     The unit is cycles, bytes, pJ, or pJ x cycles. `value` is the least partition found, each group with the largest
-    tile that fits, before tiles by cost and groups with several outputs; no other has a value below `bound`. `bound` is
+    tile that fits, before tiles by cost and groups that are joined; no other has a value below `bound`. `bound` is
     None where groups were left out of the search, where energy x latency was not proven or has other segments beside.
     `is_least`: no other partition is better. `candidates` groups were tried, `priced` of them priced.
     """

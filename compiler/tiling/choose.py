@@ -108,7 +108,7 @@ def _may_gain(geometry: GroupGeometry, profile: Profile, outcome: Choice | None)
     """
     if outcome is None:
         return not profile.is_stationary
-    weights = 0 if profile.is_stationary else geometry.weight_bytes - geometry.same_weight_bytes
+    weights = 0 if profile.is_stationary else geometry.weight_bytes - geometry.bytes_again(geometry.same_weights)
     once = geometry.input_bytes + weights + geometry.output_bytes
     cost = outcome.cost
     least = max(cost.compute_cycles, once / dram_port_bytes_per_cycle(profile, profile.units.count))

@@ -257,7 +257,9 @@ class _Plans:
         room = np.array([plan.weight_room for plan in plans])
         fits = np.array([plan.weights.held_bytes for plan in plans]) * held <= room
         # what waits in the cores does so once
-        total = self.geometry.weight_bytes - np.where(fits & (parts == 1), self.geometry.same_weight_bytes, 0)
+        geometry = self.geometry
+        again = (geometry.bytes_again(geometry.same_weights), geometry.bytes_again(geometry.same_parts))
+        total = geometry.weight_bytes - np.where(fits & (parts == 1), np.where(self.parts == 1, *again), 0)
         # parts wait in the cores if each has a buffer of its own
         waits = (self.rounds == 1) | ((held <= _BUFFERS) & fits)
         in_sram = np.array([plan.configuration.weights_in_sram for plan in plans])

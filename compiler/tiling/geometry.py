@@ -412,9 +412,23 @@ class GroupGeometry:
         return tuple([None if n is None or first[n] == step else first[n] for step, n in enumerate(numbers)])
 
     @lazy
-    def same_weight_bytes(self) -> int:
-        """Bytes of weights that an earlier op of the group reads, too."""
-        return sum(op.weight_bytes for op, same in zip(self.ops, self.same_weights, strict=True) if same is not None)
+    def same_parts(self) -> tuple[int | None, ...]:
+        """As `same_weights`, but None where not all channels of both are needed: their parts of channels differ."""
+        if all(same is None for same in self.same_weights):
+            return self.same_weights
+        has_all = [self._needs_all_channels(op) for op in self.ops]
+        pairs = zip(self.same_weights, has_all, strict=True)
+        return tuple([same if same is not None and all_of and has_all[same] else None for same, all_of in pairs])
+
+    def _needs_all_channels(self, op: OpFacts) -> bool:
+        if op.channel_axis is None:
+            return True
+        _, starts, stops = self._whole_boxes[op.output][op.channel_axis]
+        return int(starts.min()) == 0 and int(stops.max()) == self.facts.tensors[op.output].shape[op.channel_axis]
+
+    def bytes_again(self, same: Sequence[int | None]) -> int:
+        """Bytes of weights of ops that find them as an earlier one brought them."""
+        return sum(op.weight_bytes for op, like in zip(self.ops, same, strict=True) if like is not None)
 
     @lazy
     def needed_inputs(self) -> dict[str, int]:

@@ -100,7 +100,10 @@ class TiledGroup(GroupCut):
         return tuple(self._with_fewer_cycles(*pair) for pair in zip(found, self.geometry.ops, strict=True))
 
     def _has_all_of(self, like: int | None, op: OpFacts) -> bool:
-        """True if every tile needs all channels of an op and of an earlier one, so that cores have equal parts."""
+        """True if every tile needs all channels of an op and of an earlier one, so that cores have equal parts.
+
+        The whole result does (`same_parts`); a tile does not where a view makes other axes of them.
+        """
         if like is None:
             return True
         for one in (op, self.geometry.ops[like]):

@@ -180,8 +180,9 @@ def step_weights(
                 weights = replace(weights, comes_again=True, in_one_buffer=one)
             known[key] = weights
         found.append(weights)
-    if slices * input_parts == 1 and geometry.same_weight_bytes and not profile.is_stationary:
-        found = [w if like is None else _like(w, like) for w, like in zip(found, geometry.same_weights, strict=True)]
+    if slices * input_parts == 1 and not profile.is_stationary:
+        same = geometry.same_weights if cores == 1 else geometry.same_parts
+        found = [w if like is None else _like(w, like) for w, like in zip(found, same, strict=True)]
     of_all = geometry.worked_out[of_group] = tuple(found)
     return of_all
 

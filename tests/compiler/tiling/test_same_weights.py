@@ -96,8 +96,8 @@ def chip_with_room_for(matrices: int, width: int) -> Profile:
     return small_profile(nram_bytes=4096, wram_bytes=matrices * width * width * 4 + 64, cores=1)
 
 
-@pytest.mark.parametrize(("matrices", "other"), [(2, [1, 1, 0, 0]), (3, [1, 1, 0, 0])])
-def test_room_for_each_matrix_once_is_enough(matrices: int, other: list[int]) -> None:
+@pytest.mark.parametrize("matrices", [2, 3])
+def test_room_for_each_matrix_once_is_enough(matrices: int) -> None:
     """Two matrices in turn, with room for both; before, four would have needed room for four."""
     model = Model()
     width = 16
@@ -106,7 +106,7 @@ def test_room_for_each_matrix_once_is_enough(matrices: int, other: list[int]) ->
         x = model.node("Tanh", [model.node("MatMul", [x, both[step % 2]])])
     model.output(x)
     compilation = compile_model(model.data(), chip_with_room_for(matrices, width), ONE_GROUP)
-    assert [op.weight_loads for op in with_weights(compilation.plan)] == other
+    assert [op.weight_loads for op in with_weights(compilation.plan)] == [1, 1, 0, 0]
     assert all(output.holds for output in compilation.report.values.outputs)
 
 
@@ -125,6 +125,30 @@ def test_steps_need_different_channels() -> None:
             assert all(output.holds for output in report.values.outputs)
             # of the last step's weights, which the plan counts whole, those of half the channels come
             assert all(program.dram_ratio <= 1 for program in report.programs)
+
+
+def two_parts() -> Model:
+    """One matrix read twice: of one product half of the channels is needed, of the other all."""
+    model = Model()
+    x, y, weight = model.input([4, 32]), model.input([4, 32]), model.weight(32, 32)
+    half = model.node("Slice", [model.node("MatMul", [x, weight]), model.ints(0), model.ints(16), model.ints(1)])
+    both = model.node("MatMul", [y, weight])
+    model.output(model.node("Concat", [model.node("Tanh", [half]), model.node("Tanh", [both])], axis=1))
+    return model
+
+
+def test_parts_that_differ_are_read_once_by_cores_that_hold_all() -> None:
+    plan = plan_model(two_parts().data(), builtin_profile("edge4"), ONE_GROUP).plan
+    assert [op.weight_loads for op in with_weights(plan)] == [1, 0]
+    assert plan.totals.dram_bytes == plan.totals.dram_bytes_floor
+    assert plan.gap.above_floor_bytes == 0
+
+
+def test_what_is_read_once_more_is_told_to_the_byte() -> None:
+    """Cores that share out channels need different ones: the weights come twice, of which half is needed by nobody."""
+    plan = plan_model(two_parts().data(), builtin_profile("cluster4x4"), ONE_GROUP).plan
+    assert [op.weight_loads for op in with_weights(plan)] == [1, 1]
+    assert {entry.kind: entry.read_bytes for entry in plan.gap.entries} == {"shared": 2048, "unneeded": 2048}
 
 
 def test_groups_that_differ_in_what_is_shared_differ_in_price() -> None:
