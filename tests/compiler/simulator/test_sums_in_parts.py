@@ -72,7 +72,7 @@ def begun_anew(executable: Executable, pick: Callable[[Any], int]) -> Executable
     return with_program(executable, replace(program, tables=tuple(tables)))
 
 
-@pytest.mark.matrix(first=3, rest=6)
+@pytest.mark.matrix(first=1, rest=3)
 @pytest.mark.parametrize(
     "fault",
     [*OF_ANY_PROGRAM, wrong_channels, missing_part, other_part, begun_anew],
