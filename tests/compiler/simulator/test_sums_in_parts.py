@@ -30,6 +30,9 @@ from tests.compiler.simulator.faults import (
     wrong_table,
 )
 
+# the tests are about what a plan chosen by simulation keeps on the chip
+pytestmark = pytest.mark.chosen
+
 # The network has no activation that is another op, and no call of it has a part of the rows.
 OF_ANY_PROGRAM: Final = tuple(fault for fault in FAULTS if fault not in (wrong_table, wrong_box))
 
