@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-import typer.testing
+import typer.main
 
 from compiler.degraded import Degradations
 from tests import matrices
@@ -84,7 +84,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def _one_command_line() -> Iterator[None]:
     """Tests put the command line together once per process: with every command that they start it took 35 ms."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("typer.testing._get_command", cache(typer.testing._get_command))
+        patch.setattr("typer.testing._get_command", cache(typer.main.get_command))
         yield
 
 

@@ -27,7 +27,11 @@ _LONG_NAMES = {
     "mobilenet_v3_torchscript": "manycore2x64",
 }
 # A plan of the first takes a fraction of a second, of the others seconds.
-_MARKS = {"lstm_tagger_dynamo": (), "swin_torchscript": pytest.mark.full, "mobilenet_v3_torchscript": pytest.mark.full}
+_MARKS: dict[str, Any] = {
+    "lstm_tagger_dynamo": (),
+    "swin_torchscript": pytest.mark.full,
+    "mobilenet_v3_torchscript": pytest.mark.full,
+}
 _CASES = [pytest.param(name, marks=_MARKS.get(name, pytest.mark.slow)) for name in _LONG_NAMES]
 _BRIEF = ["group", "nodes", "names", "tile", "tiles", "DRAM", "latency", "energy", "bound"]
 
