@@ -5,15 +5,23 @@ from __future__ import annotations
 import gc
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+import typer.main
 
 from compiler.degraded import Degradations
 from tests import matrices
 from tests.backend.summary import summary_of
 from tests.s3 import S3Server, s3_server
+
+if TYPE_CHECKING:
+    from compiler.fusion.map_chips import MappedGraph
+    from compiler.program.choose import ChoosePlans
 
 # What collecting makes stays: looking for garbage among it took half of the collection, and a search of every test.
 gc.disable()
@@ -70,6 +78,33 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         for name, value in server.environment.items():
             patch.setenv(name, value)
         yield server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_command_line() -> Iterator[None]:
+    """Tests put the command line together once per process: with every command that they start it took 35 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _any_plan(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In samples, what `search` finds by price is planned, and no other plan is lowered and simulated beside it.
+
+    Most tests need any plan, and pass `choose` takes half to four fifths of a small compilation. Modules marked
+    `chosen` have it always: its own tests, and those of whole networks; and so have those marked `service`, which
+    compare with other processes. With `make test-all` every module has it.
+    """
+    is_chosen = any(request.node.get_closest_marker(name) is not None for name in ("chosen", "service"))
+    with pytest.MonkeyPatch.context() as patch:
+        if not is_chosen and request.config.getoption("--matrices") != "all":
+            patch.setattr("compiler.program.choose.ChoosePlans.run", _by_price)
+        yield
+
+
+def _by_price(_: ChoosePlans, mapped: MappedGraph) -> MappedGraph:
+    return replace(mapped, fused=replace(mapped.fused, rivals={}))
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ A matrix is one check over many cases: files of the corpus, networks times chips
 tests carry `pytest.mark.matrix(first=N, rest=M)`. Cases are ranked by a hash of their name under a fixed seed, so the
 choice is the same everywhere and stays when cases are added: `make test` runs the first N, `make test-sample` the M
 after these, `make test-all` all. What carries `slow` (whole processes or networks, for many seconds) is run by
-`make test-sample` too, and by `make test` not; what carries `full` (minutes of one case) by `make test-all` alone.
+`make test-sample` too, and by `make test` not; what carries `full` (minutes of one case, or many seconds where quicker
+cases show much of it) by `make test-all` alone.
 A property that takes long is decorated with `tries`: both run it, `make test` with fewer examples.
 """
 

@@ -48,8 +48,10 @@ def test_compiling_here_writes_both_documents_and_shows_the_plan(tmp_path: Path)
         assert word in answer.stdout
 
 
-def test_json_output_is_the_plan_with_the_report_in_it() -> None:
-    answer = tessera("compile", SQUEEZENET, "--profile", "edge4", "--set", "fusion=none", "--json")
+def test_json_output_is_the_plan_with_the_report_in_it(tmp_path: Path) -> None:
+    answer = tessera(
+        "compile", saved(tmp_path / "net.onnx", network()), "--profile", "edge4", "--set", "fusion=none", "--json"
+    )
     assert answer.exit_code == 0
     plan = json.loads(answer.stdout)
     assert plan["options"]["fusion"] == "none"
@@ -379,6 +381,7 @@ def test_equal_files_are_packed_to_equal_bytes_whatever_their_times(tmp_path: Pa
     assert plan == direct
 
 
+@pytest.mark.slow
 def test_what_a_request_can_have_wrong_has_one_exit_code_here_and_on_a_service() -> None:
     """A service's problem carries no class of error, so its code has to be known."""
     codes = set()

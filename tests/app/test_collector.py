@@ -108,6 +108,7 @@ def old(desk: Desk) -> None:
     until(lambda: all(blob.written_s < time.time() for blob in desk.stores.documents.blobs()), "blobs to be old")
 
 
+@pytest.mark.matrix(first=1, rest=1)
 def test_what_records_name_stays_and_all_else_goes(desk: Desk) -> None:
     model = desk.upload()
     orphan = desk.stores.models.put(b"left by a crash")

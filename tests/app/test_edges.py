@@ -229,6 +229,7 @@ def test_only_the_command_line_imports_the_command_line() -> None:
                 assert not any(f"{name}.".startswith("app.cli.") for name in imports_of(path)), path
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize(
     ("module", "forbidden"),
     [

@@ -12,8 +12,9 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -23,10 +24,15 @@ from app.cli.main import cli
 from tests.exported import exported_models
 from tests.service.harness import conv_chain
 
+# plans are shown as they are chosen, in samples too
+pytestmark = pytest.mark.chosen
+
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = ("README.md", "docs/plan.md", "docs/sweeps.md", "docs/packages.md", "docs/quantise.md")
 METHODS: Final = ("get", "post", "delete")
 TERMINAL: Final = {"TTY_COMPATIBLE": "1", "TERM": "dumb", "COLUMNS": "96", "LINES": "50"}
+# Examples that take 10 s and more: they plan large networks, or many times.
+LONG: Final = ("explain", "sweep", "size", "docs/packages.md")
 # The version of the judge, and errors of the last digit, are the machine's.
 _JUDGED: Final = r"with ONNX Runtime \S+ on random inputs: largest relative error \S+, allowed (\S+) \(\S+\[[\d, ]+\]\)"
 # Errors of a quantised model are those of the machine's float arithmetic.
@@ -48,14 +54,19 @@ def output(command: str, *, terminal: bool = False) -> str:
     return result.stdout
 
 
+def marked(cases: Iterable[tuple[str, Any]]) -> list[Any]:
+    """Parameters by their names: those of examples that take long in `make test-all` alone, the others `slow`."""
+    found = ((name, case, pytest.mark.full if name in LONG else pytest.mark.slow) for name, case in cases)
+    return [pytest.param(case, id=name, marks=mark) for name, case, mark in found]
+
+
 def plain(text: str) -> str:
     """A text without its line breaks, and without what depends on the machine."""
     text = re.sub(_JUDGED, r"with ONNX Runtime: limit \1", " ".join(text.split()))
     return re.sub(r"ONNX Runtime [\d.]+", "ONNX Runtime", re.sub(_QUANTISED, r"\1", text))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", marked((page, page) for page in PAGES))
 def test_commands_of_a_document_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     if page == "docs/packages.md":  # about models with open dimensions
@@ -78,8 +89,7 @@ def shown() -> list[list[tuple[str, str]]]:
     return [[(command, text) for command, _, text in (part.partition("\n") for part in block)] for block in parts]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", shown(), ids=[block[0][0].split()[1] for block in shown()])
+@pytest.mark.parametrize("block", marked((block[0][0].split()[1], block) for block in shown()))
 def test_commands_show_what_a_document_shows(
     block: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,7 @@ def test_a_link_stays_a_link_and_a_device_is_written_to_as_it_is() -> None:
     assert Path("/dev/null").is_char_device()
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize("words", [["--help"], ["profiles"], ["version"], ["listing", "net.onnx", *PROFILE]])
 def test_a_reader_that_has_seen_enough_ends_a_command_without_noise(words: list[str]) -> None:
     read, write = os.pipe()
@@ -284,7 +285,7 @@ def test_a_plan_is_shown_though_its_files_cannot_be_written(words: list[str], mo
     assert "Limited by" in answer.stdout
 
 
-@pytest.mark.matrix(first=1, rest=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["compile", "net.onnx", *PROFILE], ["plan", "net.onnx", *PROFILE]])
 def test_a_command_whose_reader_is_gone_writes_its_files(words: list[str]) -> None:
     read, write = os.pipe()
@@ -340,6 +341,7 @@ def interrupted(module: str, seconds: float, *words: str) -> None:
     assert (answer.returncode, said) == (130, [])
 
 
+@pytest.mark.matrix(first=3, rest=3)
 @pytest.mark.parametrize("module", ["typer", "app.cli.main", "app.cli.compiling", "numpy", "onnx", "compiler.pipeline"])
 def test_ctrl_c_during_an_import_is_exit_code_130_and_no_traceback(module: str) -> None:
     interrupted(module, 0, "plan", "net.onnx")

@@ -35,6 +35,7 @@ def costs(document: dict[str, Any]) -> list[tuple[object, ...]]:
     return [(g["nodes"], g["tiling"], g["halo"], g["placement"], g["cycles"], g["dram_bytes"]) for g in groups]
 
 
+@pytest.mark.slow
 def test_the_plan_says_what_a_simulation_of_its_commands_takes(tmp_path: Path) -> None:
     """SIM-3."""
     options = ("--set", "fusion=none", "--set", "verify=none")
@@ -66,7 +67,7 @@ def test_a_plan_written_to_a_folder_prices_itself_as_a_schedule(tmp_path: Path) 
     assert first["options"]["schedule"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_compile_and_explain_take_a_schedule_too_from_a_file_or_in_place(tmp_path: Path) -> None:
     nodes = plan()["segments"][0]["groups"]
     pair = [nodes[1]["nodes"][0], nodes[2]["nodes"][0]]
@@ -104,6 +105,7 @@ def test_a_missing_or_broken_schedule_file_is_a_usage_error_that_names_it(
     assert text == "7" or "broken.json" in answer.stderr
 
 
+@pytest.mark.slow
 def test_a_schedule_that_does_not_hold_is_the_fault_of_what_is_planned(tmp_path: Path) -> None:
     file = tmp_path / "tight.json"
     pinned = {"groups": [{"nodes": [plan()["segments"][0]["groups"][0]["nodes"][0]], "tiling": {"core_tile": {}}}]}

@@ -26,9 +26,13 @@ _LONG_NAMES = {
     "lstm_tagger_dynamo": "edge4",
     "mobilenet_v3_torchscript": "manycore2x64",
 }
-_CASES = [
-    pytest.param(name, marks=pytest.mark.slow if name.startswith(("swin", "mobilenet")) else ()) for name in _LONG_NAMES
-]
+# A plan of the first takes a fraction of a second, of the others seconds.
+_MARKS: dict[str, Any] = {
+    "lstm_tagger_dynamo": (),
+    "swin_torchscript": pytest.mark.full,
+    "mobilenet_v3_torchscript": pytest.mark.full,
+}
+_CASES = [pytest.param(name, marks=_MARKS.get(name, pytest.mark.slow)) for name in _LONG_NAMES]
 _BRIEF = ["group", "nodes", "names", "tile", "tiles", "DRAM", "latency", "energy", "bound"]
 
 
@@ -84,9 +88,7 @@ def test_no_column_is_lost_and_no_line_is_wider_than_the_terminal(name: str, pla
         assert max(map(len, lines)) <= width
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("swin_torchscript", marks=pytest.mark.slow), "bert_torchscript_unfolded"]
-)
+@pytest.mark.parametrize("name", _CASES)
 def test_a_pipe_gets_all_columns_and_whole_names(name: str, plan_of: Callable[[str], Plan]) -> None:
     plan = plan_of(name)
     piped = printed(plan, width=20, force_terminal=False)
@@ -101,6 +103,7 @@ def test_a_pipe_gets_all_columns_and_whole_names(name: str, plan_of: Callable[[s
                 assert group.nodes[-1] in row
 
 
+@pytest.mark.slow
 def test_csv_has_the_raw_numbers_of_every_group(plan_of: Callable[..., Plan]) -> None:
     plan = plan_of("swin_torchscript", "none")
     rows = {row["group"]: row for row in csv.DictReader(io.StringIO(groups_csv(plan)))}

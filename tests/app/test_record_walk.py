@@ -176,6 +176,7 @@ class Walk:
         raise AssertionError("jobs are stuck")
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_happens_in_whatever_order_the_records_agree_and_every_job_ends(
     client: redis.Redis, seed: int

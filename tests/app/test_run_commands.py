@@ -210,6 +210,7 @@ def test_the_traced_program_is_proved_safe_first(tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.slow
 def test_a_reader_of_a_listing_may_stop_reading(folder: Path) -> None:
     command = f"{TESSERA} listing {folder / 'executable.tsx'} | head -n 1"
     answer = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)  # noqa: S602

@@ -80,6 +80,7 @@ def assert_as_onnx_runtime(given: dict[str, Any], path: Path) -> None:
             assert np.abs(outputs[name] - wanted).max() <= 1e-4 * np.sqrt(np.mean(np.square(wanted)))
 
 
+@pytest.mark.slow
 def test_a_model_runs_at_a_shape_within_its_ranges() -> None:
     answer = tessera("run", str(BERT), *MADE, "--shape", "input_ids:3x17", "--check", "--json")
     assert answer.exit_code == 0, answer.output
@@ -107,6 +108,7 @@ def test_a_package_is_read_and_proved_at_both_ends(package: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_tables_made_beforehand_travel_in_the_package(loader: Path, tmp_path: Path) -> None:
     path = tmp_path / "bert.package"
     shapes = ["--set", 'tables=[{"batch": 2, "sequence": 31}]']
@@ -178,6 +180,7 @@ def test_what_was_given_is_said_where_an_input_is_missing(package: Path, tmp_pat
         assert (problem["code"], problem["actual"]) == ("missing_input", said)
 
 
+@pytest.mark.slow
 def test_equal_requests_make_equal_packages(package: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.package"
     assert tessera("package", str(BERT), *MADE, "--out", str(again)).exit_code == 0
@@ -272,6 +275,7 @@ def test_a_shape_is_no_option_of_an_executable(rows: Path, tmp_path: Path) -> No
     assert "shapes that it was compiled for" in answer.stderr
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 29), (4, 64)])
 def test_the_loader_runs_a_package_with_numpy_alone(
     loader: Path, package: Path, tmp_path: Path, shape: tuple[int, int]
@@ -301,6 +305,7 @@ def test_the_loader_says_what_a_package_is(loader: Path, package: Path) -> None:
     assert "dimension sequence: 1 to 64" in ran.stdout
 
 
+@pytest.mark.slow
 def test_the_loader_refuses_another_profile_a_flipped_bit_and_another_version(
     loader: Path, package: Path, tmp_path: Path
 ) -> None:
@@ -387,6 +392,7 @@ def test_a_table_that_cannot_be_kept_leaves_nothing_behind(package: Path, tmp_pa
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [".lock"]
 
 
+@pytest.mark.slow
 def test_a_package_may_take_the_place_of_its_model(package: Path, tmp_path: Path) -> None:
     """The model is mapped while the package is written: it must not be cut short under the reader."""
     path = tmp_path / "model"
@@ -494,6 +500,7 @@ MEANINGLESS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+@pytest.mark.matrix(first=3, rest=6)
 @pytest.mark.parametrize("name", sorted(MEANINGLESS))
 def test_what_no_compiler_made_is_refused_by_whoever_runs_it(package: Path, tmp_path: Path, name: str) -> None:
     """The manifest is as they are written, and means nothing: the package is at fault, not Tessera."""

@@ -321,6 +321,7 @@ def test_several_processes_share_the_copies(s3: S3Server, prefix: str, tmp_path:
     assert [process.wait(60) for process in processes] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_an_upload_takes_a_few_parts_of_memory(s3: S3Server, prefix: str, tmp_path: Path) -> None:
     settings = s3_settings(s3, prefix, tmp_path)
     code = (

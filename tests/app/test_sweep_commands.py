@@ -85,7 +85,7 @@ def test_a_sweep_gives_the_figures_that_a_compilation_of_each_profile_gives() ->
     assert figures["simulated_latency_s"] == cycles / profile.clock_hz
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_sweep_is_the_same_however_many_processes_compute_it() -> None:
     words = ["sweep", "chain.onnx", "-p", "edge4", "-p", "cluster4x4", "--grid", "nram=128KiB,256KiB,0", "--json"]
     one, three = (tessera(*words, "--workers", count) for count in ("1", "3"))
@@ -119,6 +119,7 @@ def test_the_table_fits_the_terminal_loses_no_column_and_says_what_was_not_run()
     assert json.loads(Path("sweep.json").read_text())["schema"] == "tessera.sweep/1"
 
 
+@pytest.mark.slow
 def test_a_sweep_says_for_which_points_the_host_runs_something() -> None:
     report = msgspec.convert(swept("-p", "edge4", "--grid", "nram=64KiB,128KiB,256KiB"), SweepReport)
     share = NativeShare(chip_nodes=7, host_nodes=1, chip_macs=3, host_macs=1, host_nodes_of_unknown_work=0)
@@ -183,6 +184,7 @@ def test_a_point_whose_process_dies_each_time_fails_and_the_others_are_computed(
     assert (computed.problem["code"], computed.problem["actual"]) == ("worker_lost", MAX_ATTEMPTS)
 
 
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("done", [0, 1])
 def test_an_interrupted_size_shows_and_writes_the_values_that_are_finished(
     done: int, monkeypatch: pytest.MonkeyPatch
@@ -262,6 +264,7 @@ def test_a_size_is_the_least_value_tried_that_reaches_the_target() -> None:
     assert report["larger_misses"] == [value for value, p in curve.items() if value > smallest and not p["reached"]]
 
 
+@pytest.mark.slow
 def test_a_target_that_no_value_reaches_is_said_with_the_nearest() -> None:
     answer = sized("--target", "energy=1nJ", "--from", "64KiB", "--to", "128KiB")
     assert answer.exit_code == 3
@@ -271,7 +274,7 @@ def test_a_target_that_no_value_reaches_is_said_with_the_nearest() -> None:
     assert "1 nJ" in answer.stderr, "figures in the error have units"
 
 
-@pytest.mark.matrix(first=1, rest=1)
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize(("target", "least"), [("1KiB", "the minimum"), ("latency=1ns", "the bound")])
 def test_a_target_below_the_bound_is_refused_after_the_ends_of_the_range(target: str, least: str) -> None:
     answer = sized("--target", target)
@@ -396,6 +399,7 @@ def test_what_is_no_compilation_cannot_be_compared(name: str, text: str) -> None
     assert "Traceback" not in answer.output
 
 
+@pytest.mark.slow
 def test_a_profile_file_may_be_swept() -> None:
     Path("mine.json").write_bytes(profile_json(parse_profile(profile_json(builtin_profile("edge4")))))
     assert swept("--profile", "mine.json", "--grid", "cores=2,4")["profiles"][0]["name"] == "edge4"

@@ -107,6 +107,7 @@ def brute_front(rows: Sequence[Sequence[float]]) -> list[int]:
     return [number for number, one in enumerate(rows) if not any(dominates(other, one) for other in rows)]
 
 
+@pytest.mark.matrix(first=15, rest=15)
 @pytest.mark.parametrize("seed", range(40))
 def test_the_front_of_a_random_table_is_that_of_brute_force(seed: int) -> None:
     dice = random.Random(seed)
@@ -187,6 +188,7 @@ def searched(within: Range, dram_bytes: Callable[[Amount], int | None]) -> tuple
     return [point.value for point in curve], [point.value for point in curve if point.reached]
 
 
+@pytest.mark.matrix(first=40, rest=40)
 @pytest.mark.parametrize("threshold", range(1, 130))
 def test_of_a_monotone_curve_the_least_multiple_is_found_in_few_values(threshold: int) -> None:
     within = Range(granularity=4, first=2, last=128)

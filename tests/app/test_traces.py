@@ -38,6 +38,7 @@ def test_a_trace_made_apart_is_the_same(tmp_path: Path) -> None:
     assert b"".join(found) == b"".join(trace_of(read(data), limit=100))
 
 
+@pytest.mark.slow
 def test_places_are_given_back_when_a_trace_has_been_read_given_up_or_failed(tmp_path: Path) -> None:
     store, makers = document_store(tmp_path), BoundedSemaphore(1)
     digest = store.put(executable())

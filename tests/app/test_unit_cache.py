@@ -103,6 +103,7 @@ def test_many_requests_of_two_workers_build_a_missing_library_once(client: redis
     assert not list(client.scan_iter(match="*:building"))
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_builder_runs_out(client: redis.Redis, redis_url: str) -> None:
     spawn = multiprocessing.get_context("spawn")
     held = spawn.Event()
@@ -148,6 +149,7 @@ def test_a_lock_that_ran_out_and_is_another_builders_is_left_alone(client: redis
     assert client.get(lock_key("library:1:a")) == "another"
 
 
+@pytest.mark.slow
 def test_cold_warm_damaged_and_flushed_caches_give_equal_bytes(client: redis.Redis, units: UnitCache) -> None:
     source = ModelSource.from_bytes(residual_network().data())
     without = compiled(source, IMAGES)
@@ -166,6 +168,7 @@ def test_cold_warm_damaged_and_flushed_caches_give_equal_bytes(client: redis.Red
     assert without == cold == warm == damaged == flushed
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_gone_costs_time_only(client: redis.Redis, tmp_path: Path) -> None:
     gone = connect(f"redis+socket://{tmp_path}/none", text=False, patience_s=0.05)
     source = ModelSource.from_bytes(residual_network().data())

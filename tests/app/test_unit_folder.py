@@ -28,7 +28,7 @@ from tests.models import Model
 from tests.small_loader import load, written_loader
 
 
-@pytest.mark.matrix(first=1, rest=1)
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize(
     ("model", "ranges", "profile"),
     [(residual_network(), IMAGES, "manycore2x64"), (encoder_layer(), WORDS, "edge4")],
@@ -213,6 +213,7 @@ def test_a_run_of_a_model_with_ranges_adds_its_units_to_the_folder(files: Files,
     assert list(UnitFolder(tmp_path).libraries()) == list(UnitFolder(files.units).libraries())
 
 
+@pytest.mark.slow
 def test_the_loader_finds_units_in_the_folder_that_is_named(files: Files, tmp_path: Path) -> None:
     loader = written_loader(tmp_path)
     np.savez(tmp_path / "in.npz", x=np.random.default_rng(1).standard_normal((2, 3, 9, 17), dtype=np.float32))

@@ -49,6 +49,7 @@ def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("folder").mkdir()
 
 
+@pytest.mark.matrix(first=8, rest=8)
 @pytest.mark.parametrize(
     ("words", "exit_code", "said"),
     [

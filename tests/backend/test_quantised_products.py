@@ -27,6 +27,7 @@ def _cases() -> list[Any]:
     return [pytest.param(case, id=case.name) for case in found]
 
 
+@pytest.mark.matrix(first=8, rest=8)
 @pytest.mark.parametrize("case", _cases())
 @pytest.mark.parametrize("chip", ["edge4", "polar4x4"])
 def test_products_of_quantised_operators_sum_integers(case: Any, chip: str) -> None:

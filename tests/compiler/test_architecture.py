@@ -6,10 +6,11 @@ import ast
 import importlib
 import pkgutil
 import re
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import pytest
 
 import compiler
 
@@ -74,17 +75,28 @@ OUTSIDE = (
 )
 
 
-def imports_of(path: Path) -> list[str]:
-    """The modules that a file imports, wherever in it."""
-    found: list[str] = []
+class Contents(NamedTuple):
+    """Of a file: the modules that it imports, wherever in it, and the lines that read the name `id`."""
+
+    imports: tuple[str, ...]
+    id_lines: tuple[int, ...]
+
+
+@cache
+def contents_of(path: Path) -> Contents:
+    """What a file has; parsed once for all tests, which takes most of their time."""
+    imports: list[str] = []
+    lines: list[int] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found.extend(alias.name for alias in node.names)
+            imports.extend(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             module = node.module or ""
-            found.extend(f"{module}.{alias.name}" if module == "compiler" else module for alias in node.names)
-    return found
+            imports.extend(f"{module}.{alias.name}" if module == "compiler" else module for alias in node.names)
+        elif isinstance(node, ast.Name) and node.id == "id" and isinstance(node.ctx, ast.Load):
+            lines.append(node.lineno)
+    return Contents(tuple(imports), tuple(lines))
 
 
 def stage_of(path: Path) -> str:
@@ -92,23 +104,26 @@ def stage_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_compiler_imports_no_service_and_does_no_io(path: Path) -> None:
-    roots = {name.partition(".")[0] for name in imports_of(path)}
-    assert not roots & set(FOREIGN)
-    # the runner alone times passes, which is no part of any result
-    assert not roots & set(OUTSIDE) - ({"time"} if path.name == "pipeline.py" else set())
+def test_the_compiler_imports_no_service_and_does_no_io() -> None:
+    found = []
+    for path in FILES:
+        # the runner alone times passes, which is no part of any result
+        forbidden = {*FOREIGN, *OUTSIDE} - ({"time"} if path.name == "pipeline.py" else set())
+        roots = {name.partition(".")[0] for name in contents_of(path).imports}
+        found += [f"{path} imports {root}" for root in sorted(roots & forbidden)]
+    assert not found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_from_later_stages_to_earlier_ones(path: Path) -> None:
-    mine = stage_of(path)
-    if mine == "__init__":
-        assert imports_of(path) == []
-        return
-    for name in imports_of(path):
-        if name.startswith("compiler."):
-            assert ORDER.index(name.split(".")[1]) <= ORDER.index(mine), f"{mine} imports {name}"
+def test_imports_point_from_later_stages_to_earlier_ones() -> None:
+    found = []
+    for path in FILES:
+        mine = stage_of(path)
+        if mine == "__init__":
+            assert contents_of(path).imports == ()
+            continue
+        stages = (name.split(".")[1] for name in contents_of(path).imports if name.startswith("compiler."))
+        found += [f"{path} imports {stage}" for stage in stages if ORDER.index(stage) > ORDER.index(mine)]
+    assert not found
 
 
 def test_every_part_of_the_compiler_has_its_place_in_the_order() -> None:
@@ -118,11 +133,16 @@ def test_every_part_of_the_compiler_has_its_place_in_the_order() -> None:
 MODULES = sorted(module.name for module in pkgutil.walk_packages([str(ROOT)], "compiler."))
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_no_module_keeps_mutable_state(name: str) -> None:
+def test_no_module_keeps_mutable_state() -> None:
     """HOUSE_STYLE 5; caches on functions are state too."""
+    assert len(MODULES) > 400
+    assert not [found for name in MODULES for found in mutable_of(name)]
+
+
+def mutable_of(name: str) -> list[str]:
+    """What a module and its classes keep that can be changed."""
     module = importlib.import_module(name)
-    scopes = {name: vars(module)}
+    scopes, found = {name: vars(module)}, []
     for label, value in vars(module).items():
         if isinstance(value, type) and value.__module__ == name:
             scopes[f"{name}.{label}"] = dict(vars(value))
@@ -134,16 +154,17 @@ def test_no_module_keeps_mutable_state(name: str) -> None:
             # what a named tuple is given by the language
             if label == "_field_defaults" and "_fields" in members:
                 continue
-            assert not isinstance(value, dict | list | set | bytearray), f"{scope}.{label} is mutable"
-            assert not isinstance(value, np.ndarray) or not value.flags.writeable, f"{scope}.{label} is mutable"
-            assert not hasattr(value, "cache_info"), f"{scope}.{label} caches"
+            is_array = isinstance(value, np.ndarray) and value.flags.writeable
+            if is_array or isinstance(value, dict | list | set | bytearray):
+                found.append(f"{scope}.{label} is mutable")
+            if hasattr(value, "cache_info"):
+                found.append(f"{scope}.{label} caches")
+    return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_is_known_by_the_number_of_its_object(path: Path) -> None:
+def test_nothing_is_known_by_the_number_of_its_object() -> None:
     """Numbers of objects are used again, and differ from run to run: keys say what they are about."""
-    names = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)]
-    assert not [name.lineno for name in names if name.id == "id" and isinstance(name.ctx, ast.Load)]
+    assert not {path: lines for path in FILES if (lines := contents_of(path).id_lines)}
 
 
 RULE = re.compile(r"\b(?:FUSE|TILE|PART|IMPORT|PROF|ADDR|SHAPE|PROG|SIM)-[A-Z]?\d+\b|\bFUSE-[ABNR]\b")
@@ -159,7 +180,7 @@ def test_every_rule_that_the_code_cites_is_cited_by_a_test() -> None:
     assert {f"FUSE-{number}" for number in range(1, 21)} <= cited
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_stay_readable(path: Path) -> None:
+def test_files_stay_readable() -> None:
     """HOUSE_STYLE 11: above 500 lines there is a reason in the commit."""
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 520
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert not {path: count for path, count in lines.items() if count > 520}

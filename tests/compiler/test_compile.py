@@ -104,6 +104,7 @@ def test_each_pass_is_timed_once() -> None:
     assert all(timing.duration_s >= 0 for timing in compilation.timings)
 
 
+@pytest.mark.matrix(first=10, rest=10)
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_cancelled_compilation_stops_before_the_next_pass(phase: str) -> None:
     observer = Recorder(cancel_at=phase)
@@ -249,6 +250,7 @@ def test_limits_of_the_job_do_not_change_the_plan() -> None:
     assert plan_json(compile_model(network().data(), builtin_profile("edge4"), bounded).plan) == plan_json(plain)
 
 
+@pytest.mark.slow
 def test_a_light_model_compiles_to_the_same_plan_from_bytes_and_from_a_view() -> None:
     source = light_source("squeezenet")
     view = ModelSource.from_buffer(memoryview(bytes(source.data)), name=source.name)

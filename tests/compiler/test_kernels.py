@@ -21,6 +21,9 @@ from compiler.options import Options
 from compiler.profile import builtin_profile
 from tests.service.harness import conv_chain
 
+# plans are chosen by simulation, in samples too
+pytestmark = pytest.mark.chosen
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -64,7 +64,7 @@ def tables(found: Compilation) -> list[Any]:
     return [op.addresses for op in ops if op.addresses is not None]
 
 
-@pytest.mark.matrix(first=2, rest=2)
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("layout", OTHERS)
 @pytest.mark.parametrize("profile", ["cluster4x4", "edge4"])
 def test_values_hold_in_every_layout_and_the_plan_tells_of_its_tables(profile: str, layout: Layout) -> None:

@@ -24,6 +24,9 @@ from tests.calibrate import calibrated
 from tests.exported import exported_models
 from tests.models import LIGHT_NAMES, import_graph
 
+# plans are chosen by simulation, in samples too
+pytestmark = pytest.mark.chosen
+
 PROFILES = ("cluster4x4", "edge4", "manycore2x64")
 FUSIONS = ("search", "rules", "none")
 EXPORTED = {model.file: model for model in exported_models()}
@@ -48,7 +51,7 @@ def _exported(file: str, profile: str, fusion: str) -> Compilation:
     )
 
 
-@pytest.mark.matrix(first=0, rest=6)
+@pytest.mark.matrix(first=0, rest=2)
 @pytest.mark.parametrize(("file", "profile", "fusion"), _cases(sorted(EXPORTED), _is_large))
 def test_an_exported_network_runs_with_the_values_of_onnx_runtime(file: str, profile: str, fusion: str) -> None:
     model = EXPORTED[file]
@@ -83,6 +86,7 @@ def test_a_light_network_with_meaningful_weights_runs_with_the_values_of_onnx_ru
         assert values.between.verdict == "plain"
 
 
+@pytest.mark.slow
 def test_the_check_of_a_network_sees_another_input_and_one_disturbed_weight() -> None:
     """SIM-1: a check must be able to fail."""
     file = next(file for file in sorted(EXPORTED) if "keyword" in file)

@@ -16,6 +16,9 @@ from compiler.profile.load import profile_from_values
 from tests.models import Model
 from tests.profiles import profile_values
 
+# plans are chosen by simulation, in samples too
+pytestmark = pytest.mark.chosen
+
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
@@ -31,6 +34,7 @@ def model(nodes: list[onnx.NodeProto], shape: list[int], output: str, weights: d
     return bytes(proto.SerializeToString())
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize("profile", ["cluster4x4", "edge4"])
 @pytest.mark.parametrize("name", ["bvlc_alexnet", "squeezenet"])
 def test_without_recomputed_halos_the_groups_do_the_work_of_the_model_once(name: str, profile: str) -> None:

@@ -21,6 +21,9 @@ from compiler.report.execution import ProgramReport
 from tests.models import LIGHT_NAMES, Model, light_source
 from tests.profiles import profile_values
 
+# plans are chosen by simulation, in samples too
+pytestmark = pytest.mark.chosen
+
 PROFILES = ("cluster4x4", "edge4", "manycore2x64", "polar4x4", "metaproto-df")
 # These have no matrix array for float32: planned with every tensor in one byte.
 OF_BYTES = ("polar4x4", "metaproto-df")
@@ -45,7 +48,7 @@ CASES = [
 ]
 
 
-@pytest.mark.matrix(first=0, rest=4)
+@pytest.mark.matrix(first=0, rest=2)
 @pytest.mark.parametrize(("name", "profile", "fusion"), CASES)
 def test_no_program_is_faster_than_its_roofline_and_all_time_is_accounted_for(
     name: str, profile: str, fusion: str
@@ -101,9 +104,8 @@ def assert_consistent(program: ProgramReport, profile: Profile) -> None:
         assert max(held.held_bytes) <= program.peaks[held.level].used_bytes
 
 
-@pytest.mark.parametrize(
-    "profile", [pytest.param(name, marks=pytest.mark.slow if name != "edge4" else ()) for name in PROFILES]
-)
+@pytest.mark.matrix(first=0, rest=1)
+@pytest.mark.parametrize("profile", PROFILES)
 def test_simulated_energy_of_arithmetic_is_the_plan_s(profile: str) -> None:
     """Layer by layer nothing is computed twice: products and operations cost what the plan says."""
     (program,) = compiled("squeezenet", profile, "none").report.programs
@@ -153,7 +155,7 @@ def test_links_without_a_rate_take_no_time() -> None:
     assert report.stream.latency_s == pytest.approx(report.totals.simulated_latency_s)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix(first=0, rest=2)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_report_stays_small(profile: str) -> None:
     """However many commands: engines by name, slices and maps of fixed size."""

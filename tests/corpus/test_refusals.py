@@ -26,7 +26,7 @@ def sandbox() -> Iterator[Sandbox]:
         yield started
 
 
-@pytest.mark.matrix(first=4, rest=12)
+@pytest.mark.matrix(first=2, rest=6)
 @pytest.mark.parametrize(
     "case",
     [

@@ -56,14 +56,14 @@ def differences(graph: QuantisedGraph, found: Mapping[str, Any]) -> dict[str, fl
     return result
 
 
-@pytest.mark.matrix(first=10, rest=60)
+@pytest.mark.matrix(first=5, rest=15)
 @pytest.mark.parametrize(("seed", "chip"), _cases(_GRAPHS))
 def test_a_random_graph_has_the_values_of_the_reference(seed: int, chip: str) -> None:
     """Bit-equal integers, with nothing degraded (which fails a test), and the compiler's own check passes."""
     _check(quantised_graph(seed), chip)
 
 
-@pytest.mark.matrix(first=5, rest=30)
+@pytest.mark.matrix(first=3, rest=8)
 @pytest.mark.parametrize(("seed", "chip"), _cases(_OF_FOUR_BITS))
 def test_a_random_graph_with_weights_of_4_bits_has_the_values_of_the_reference(seed: int, chip: str) -> None:
     _check(quantised_graph(seed, four_bits=True), chip)
@@ -165,7 +165,7 @@ def _wrong(seed: int) -> bool:
     return differences(graph, run_executable(compilation.executable, graph.inputs)) != {}
 
 
-@pytest.mark.slow
+@pytest.mark.matrix(first=0, rest=3)
 @pytest.mark.parametrize("mutant", _OF_KERNELS)
 def test_an_error_in_a_kernel_is_found(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
@@ -182,7 +182,7 @@ def test_an_error_in_a_kernel_is_found(
     assert found
 
 
-@pytest.mark.slow
+@pytest.mark.matrix(first=0, rest=2)
 @pytest.mark.parametrize(
     ("mutant", "op"),
     [(_any_bias_in_units_of_the_sum, "Conv"), (_pads_of_floats, "Pad"), (_joined_across_zero_points, "Concat")],

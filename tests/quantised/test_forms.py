@@ -27,7 +27,7 @@ _FLOAT: Final = {
 }
 
 
-@pytest.mark.matrix(first=12, rest=36)
+@pytest.mark.matrix(first=6, rest=14)
 @pytest.mark.parametrize(("name", "chip"), list(product(sorted(FORMS), _CHIPS)))
 def test_a_form_has_the_values_of_the_reference(name: str, chip: str) -> None:
     net = form(name)

@@ -79,6 +79,7 @@ def product(inner: int, columns: int, block: int, *, signed: bool, zeros: bool, 
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
+@pytest.mark.matrix(first=8, rest=8)
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize("zeros", [True, False])
 @pytest.mark.parametrize(
@@ -131,6 +132,7 @@ def test_bytes_that_do_not_fit_the_shape_are_refused(count: int) -> None:
         compiled(model.SerializeToString())
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize(
     ("change", "value"), [("bits", 8), ("block_size", 16), ("K", 62), ("N", 65), ("block_size", 33), ("block_size", 0)]
 )
@@ -163,8 +165,9 @@ def test_factors_of_integers_stay_packed(name: str) -> None:
     assert set(plan.arithmetic.macs) == {"int8"}
 
 
-@pytest.mark.parametrize("chip", ["edge4", pytest.param("polar4x4", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("network", ["bert_dynamo", pytest.param("resnet_dynamo", marks=pytest.mark.slow)])
+@pytest.mark.matrix(first=0, rest=1)
+@pytest.mark.parametrize("chip", ["edge4", "polar4x4"])
+@pytest.mark.parametrize("network", ["bert_dynamo", "resnet_dynamo"])
 def test_a_network_by_onnx_runtimes_static_quantiser_has_half_the_bytes_of_8_bits(
     network: str, chip: str, tmp_path: Path
 ) -> None:

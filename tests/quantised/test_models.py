@@ -57,14 +57,14 @@ def _ratio(signal: Array, noise: Array) -> float:
     return sqrt(squares[0] / max(squares[1], 1e-60))
 
 
-@pytest.mark.matrix(first=4, rest=17)
+@pytest.mark.matrix(first=2, rest=8)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("network", [name for name in NETWORKS if name != "light_resnet50"])
 def test_networks_are_within_a_step_of_onnx_runtime(network: str, form: Form, folder: Path) -> None:
     _check(network, form, folder)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("form", ["dynamic", "uint8"])
 def test_resnet50_is_within_a_step_of_onnx_runtime(form: Form, folder: Path) -> None:
     _check("light_resnet50", form, folder)

@@ -43,6 +43,7 @@ def _ranges_of_the_run(net: Net) -> None:
     net.result(net.node("Mul", sums, net.node("Mul", a_scale, b_scale)), TensorProto.FLOAT)
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("make", [_of_four_bits, _zero_points_by_channel, _ranges_of_the_run])
 def test_a_package_of_a_quantised_network_runs_at_any_batch(make: Callable[[Net], None]) -> None:
     """At the ends of a range and between."""

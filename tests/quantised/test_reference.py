@@ -183,6 +183,7 @@ def _tensor(item: Any) -> Array:
     return numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else np.asarray(item)
 
 
+@pytest.mark.matrix(first=60, rest=70)
 @pytest.mark.parametrize("seed", range(_GRAPHS))
 def test_random_graphs_are_within_a_step_of_onnx_runtime(seed: int, record_property: Callable[..., None]) -> None:
     """IMPORT-9: every value that a node rounds, and the outputs, with ONNX Runtime's QDQ fusions off."""

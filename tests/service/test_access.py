@@ -34,6 +34,7 @@ def port_of(api: Api) -> int:
     return port
 
 
+@pytest.mark.matrix(first=12, rest=12)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "10.0.0.1:{port}", "localhost@evil", ""]
@@ -73,6 +74,7 @@ def test_a_service_that_listens_everywhere_has_the_addresses_of_this_machine() -
         read_settings({"allowed_hosts": "b, http://a"})
 
 
+@pytest.mark.matrix(first=40, rest=40)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize(

@@ -432,6 +432,7 @@ def test_head_on_every_get_is_the_answer_without_its_body(api: Api, network: str
                     assert head.headers.get(name) == answer.headers.get(name), (url, name)
 
 
+@pytest.mark.slow
 def test_head_leaves_no_place_of_those_who_make_traces_taken(api: Api, network: str) -> None:
     job = api.submit(network)
     api.finished(job)
@@ -685,6 +686,7 @@ def test_an_event_id_ahead_of_the_stream_ends_with_the_job(api: Api) -> None:
     assert api.job(job)["state"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_running_job_can_be_read_before_its_programs_are_made(api: Api) -> None:
     """Marked provisional and not to be stored; the final one is another document, its plan chosen by simulation."""
     job = api.submit(api.upload(conv_chain(60, extent=96)), fusion="search")

@@ -45,6 +45,7 @@ def both(service: EmbeddedService, *words: str) -> tuple[int, str, str]:
     return here.exit_code, here.stdout, there.stderr
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize("group", [None, "s0.g0", "s1", "s1.g0"])
 def test_a_service_and_this_process_explain_a_plan_in_the_same_words(
     service: EmbeddedService, tmp_path: Path, group: str | None

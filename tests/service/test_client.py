@@ -126,6 +126,7 @@ def test_an_error_has_the_same_code_from_a_service_as_here(service: EmbeddedServ
         nobody.jobs()
 
 
+@pytest.mark.slow
 def test_asynchronous_compilations_run_side_by_side(service: EmbeddedService) -> None:
     names = ("edge4", "cluster4x4")
     model = conv_chain(2, channels=5)

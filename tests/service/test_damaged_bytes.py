@@ -82,6 +82,7 @@ def flip_a_weight(path: Path) -> None:
     assert onnx.load(path).graph.initializer[0].raw_data != weights
 
 
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("damage", [cut, flip_a_weight])
 def test_a_damaged_model_fails_its_job_alone_and_is_uploaded_again(
     spare: tuple[EmbeddedService, Api], damage: Callable[[Path], None]

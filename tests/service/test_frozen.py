@@ -168,6 +168,7 @@ def test_what_may_be_lost_is_done_without_while_it_hangs_and_while_it_is_gone(st
     until(lambda: "degraded" not in api.http.get("/readyz").json(), "the cache again")
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize(
     "damage",
     [b"\xff\xfe", b"no JSON", b"{}", b'{"state":"succeeded"}', b'{"state":"succeeded","report":"../../etc"}', None],

@@ -71,7 +71,8 @@ def upload(api: Api, data: bytes) -> httpx.Response:
     return api.http.post("/v1/models", content=data, headers={"Content-Type": "application/octet-stream"})
 
 
-@pytest.mark.parametrize("may_mount", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.matrix(first=0, rest=1)
+@pytest.mark.parametrize("may_mount", [True, False])
 def test_a_full_disk_is_named(start: Start, tmp_path: Path, may_mount: bool) -> None:
     """It was answered 500, and /readyz said ready. Without the right to mount, both cases limit the size of files."""
     blobs = tmp_path / "data" / "blobs"
@@ -90,7 +91,7 @@ def test_a_full_disk_is_named(start: Start, tmp_path: Path, may_mount: bool) -> 
             assert not [*blobs.glob("*/tmp/*")]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("storage", ["directory", "s3"])
 def test_a_broker_that_ended_on_a_full_disk_comes_back_with_space(
     request: pytest.FixtureRequest, start: Start, tmp_path: Path, storage: str

@@ -55,6 +55,7 @@ PACKINGS: Mapping[str, Callable[..., bytes]] = {
 }
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize("name", PACKINGS)
 def test_an_archive_of_a_model_and_its_data_compiles_to_the_plan_of_the_single_file(api: Api, name: str) -> None:
     answer = api.http.post("/v1/models", files={"model": (name, PACKINGS[name](*split_members()))})
@@ -210,7 +211,7 @@ def children(service: EmbeddedService) -> list[psutil.Process]:
     return psutil.Process(service.pids["worker"]).children()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix(first=0, rest=2)
 @pytest.mark.parametrize(
     ("fault", "code", "attempts", "end_of_the_child"),
     [

@@ -297,6 +297,7 @@ def test_an_upload_counts_until_it_is_in_place(service: EmbeddedService, connect
     assert waiting.result().status_code == 201
 
 
+@pytest.mark.slow
 def test_the_client_takes_its_key_from_where_it_is_kept(
     closed: EmbeddedService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def operations_of(api: Api) -> dict[str, tuple[str, str]]:
     }
 
 
+@pytest.mark.slow
 def test_every_route_answers_another_owner_as_if_there_were_no_such_thing(owners: tuple[Api, Api]) -> None:
     ann, bob = owners
     operations = operations_of(ann)
@@ -189,6 +190,7 @@ def test_equal_bytes_belong_to_all_who_sent_them_and_go_with_the_last(
     assert not list(service.settings.store_dir.rglob(model))
 
 
+@pytest.mark.slow
 def test_a_job_of_another_owner_does_not_keep_a_model(owners: tuple[Api, Api]) -> None:
     ann, bob = owners
     data = conv_chain(40)
@@ -230,6 +232,7 @@ def test_an_idempotency_key_is_its_owners(owners: tuple[Api, Api]) -> None:
     assert len(jobs) == 2
 
 
+@pytest.mark.slow
 def test_tables_are_shared_and_what_was_asked_for_is_not_told(owners: tuple[Api, Api]) -> None:
     ann, bob = owners
     query = {"profile": "edge4", "shape": "x:1x3x9x9"}

@@ -201,6 +201,7 @@ def finished_or_none(api: Api, job: str) -> dict[str, Any] | None:
     return found if found["state"] in FINAL else None
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_stops_at_a_phase_and_frees_the_worker(spare: tuple[EmbeddedService, Api]) -> None:
     service, api = spare
     client = records(service)
@@ -220,6 +221,7 @@ def test_a_cancelled_job_stops_at_a_phase_and_frees_the_worker(spare: tuple[Embe
     client.close()
 
 
+@pytest.mark.slow
 def test_identical_jobs_share_one_computation(spare: tuple[EmbeddedService, Api]) -> None:
     service, api = spare
     client = records(service)

@@ -42,6 +42,7 @@ def known(api: Api, table_of: str) -> dict[str, Any]:
     return found | {"table": optimised(api, table_of, SHAPE)}
 
 
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("end", [stop, kill_all])
 def test_a_restart_of_everything_keeps_models_profiles_jobs_keys_and_tables(
     tmp_path: Path, end: Callable[[list[psutil.Process]], None]

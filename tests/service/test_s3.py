@@ -126,7 +126,7 @@ def test_a_job_whose_results_cannot_be_stored_says_so_and_may_be_tried_again(beg
     assert (again["state"], again["cached"]) == ("succeeded", False)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("where", ["directory", "s3"])
 def test_the_service_removes_what_nothing_refers_to(
     request: pytest.FixtureRequest, start: Start, where: str, prefix: str

@@ -251,6 +251,7 @@ def test_a_simulation_runs_without_a_judge_once_the_model_is_deleted(api: Api) -
     assert report_of(api, found)["comparison"] is None
 
 
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize(
     ("options", "code"), [({"time_limit_s": 0.01}, "time_limit"), ({"memory_limit_bytes": 1}, "memory_limit")]
 )
@@ -264,6 +265,7 @@ def test_a_simulation_is_bounded_like_a_compilation(api: Api, options: dict[str,
     assert fine["state"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_the_client_has_the_verbs(service: EmbeddedService, job: str, tmp_path: Path) -> None:
     """UI-2."""
     with Client(service.url) as client:
@@ -295,6 +297,7 @@ def run_twice(service: EmbeddedService, *words: str) -> str:
     return here.stdout
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_and_lists_on_a_service_as_it_does_here(service: EmbeddedService, tmp_path: Path) -> None:
     """UI-1: the same words, the same outputs to the byte."""
     # a model of its own: a service that knows one by its content calls it what it was called first

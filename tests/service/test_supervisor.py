@@ -109,7 +109,7 @@ def test_stops_that_were_asked_for_are_not_held_against_a_job(tmp_path: Path) ->
         api.http.close()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix(first=0, rest=2)
 @pytest.mark.parametrize("part", ["api", "redis", "cache", "worker"])
 def test_a_child_that_hangs_is_restarted_and_no_job_is_lost(tmp_path: Path, part: str) -> None:
     """Only dead children were restarted, hung ones never."""

@@ -71,6 +71,7 @@ def test_a_size_of_a_service_is_that_of_this_process(service: EmbeddedService, m
     assert here["options"]["objective"] == "latency"
 
 
+@pytest.mark.slow
 def test_two_jobs_are_compared_as_their_files_are(service: EmbeddedService, model: Path, tmp_path: Path) -> None:
     with Client(service.url) as client:
         uploaded = client.upload_model(model)
@@ -99,6 +100,7 @@ def test_what_cannot_be_compared_says_why(api: Api) -> None:
     assert api.http.post("/v1/comparisons", json={"a": job, "b": job}).json()["same_model"]
 
 
+@pytest.mark.slow
 def test_the_client_follows_a_sweep_and_reads_its_table_while_it_runs(service: EmbeddedService, model: Path) -> None:
     with Client(service.url) as client:
         uploaded = client.upload_model(model).id

@@ -304,6 +304,7 @@ def test_a_job_without_a_package_says_why(api: Api) -> None:
     assert (refused["no_package"]["code"], refused["state"]) == ("no_tables_for_profile", "succeeded")
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("profile", ["manycore2x64", "through-sram"])
 def test_chips_of_every_kind_have_packages(api: Api, profile: str) -> None:
     """Stationary weights, and cores that reach DRAM through an SRAM alone: made, asked for, run by tables."""
@@ -325,6 +326,7 @@ def test_chips_of_every_kind_have_packages(api: Api, profile: str) -> None:
         np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_two_hundred_requests_at_once_compute_a_table_once(api: Api, service: EmbeddedService) -> None:
     model, _ = packaged(api, images(), "cluster4x4")
 

@@ -233,6 +233,7 @@ def test_units_survive_a_restart_and_a_flush_costs_time_only(start: Start) -> No
     assert figures(api)["built"] == 2 * built
 
 
+@pytest.mark.slow
 def test_units_that_are_pushed_are_built_again(service: EmbeddedService) -> None:
     ann, bob = (Api(service.url, new_key(service, f"travel-{name}")) for name in ("ann", "bob"))
     packaged(ann, named("travel"), dims=ranges("travel"))
@@ -263,6 +264,7 @@ def test_units_that_are_pushed_are_built_again(service: EmbeddedService) -> None
         one.http.close()
 
 
+@pytest.mark.slow
 def test_commands_list_units_and_tables_and_carry_units_to_another_owner(
     service: EmbeddedService, tmp_path: Path
 ) -> None:

@@ -160,6 +160,7 @@ def test_a_model_of_fixed_shapes_has_a_package_where_it_is_asked_for(desk: Desk)
         del package
 
 
+@pytest.mark.slow
 def test_compilations_share_address_tables_and_make_those_that_are_lost_or_damaged_again(desk: Desk) -> None:
     """ADDR-5: the executable is the same to the byte."""
 

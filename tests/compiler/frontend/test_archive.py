@@ -96,7 +96,7 @@ def refused(data: bytes) -> TesseraError:
 # What is read
 
 
-@pytest.mark.matrix(first=1, rest=3)
+@pytest.mark.matrix(first=1, rest=1)
 @packers
 def test_a_model_in_an_archive_gives_the_plan_of_the_model_alone(pack: Callable[[Members], bytes]) -> None:
     """IMPORT-1: but for the name and the hash of what was uploaded, equal to the byte."""

@@ -126,6 +126,7 @@ def _targets(proto: onnx.ModelProto) -> set[str]:
     return {node.input[1] for node in proto.graph.node if node.op_type == "Reshape"}
 
 
+@pytest.mark.matrix(first=18, rest=18)
 @pytest.mark.parametrize("model", EXPORTED.values(), ids=EXPORTED)
 def test_an_exported_network_is_rewritten_as_its_own_dynamic_batch_or_names_what_mixes_images(
     model: ExportedModel,

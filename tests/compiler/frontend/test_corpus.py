@@ -23,7 +23,7 @@ def sandbox() -> Iterator[Sandbox]:
         yield started
 
 
-@pytest.mark.matrix(first=40, rest=150)
+@pytest.mark.matrix(first=20, rest=50)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=case.name, marks=[pytest.mark.full] * case.slow) for case in CASES]
 )

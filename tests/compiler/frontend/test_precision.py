@@ -72,6 +72,7 @@ def test_floats_take_the_type_and_biases_of_main_ops_four_bytes(precision: str) 
     assert [op.output for op in made.ops] == [op.output for op in graph.ops]
 
 
+@pytest.mark.matrix(first=6, rest=6)
 @pytest.mark.parametrize("precision", TYPES)
 @pytest.mark.parametrize("name", LIGHT_NAMES)
 def test_the_planner_sees_a_light_model_in_the_new_type(name: str, precision: str) -> None:
@@ -158,6 +159,7 @@ def test_a_weight_that_a_chip_is_too_small_for_is_cut_in_its_new_type(precision:
     assert _sliced(weight, 0, 1, 2).stored_dtype == precision
 
 
+@pytest.mark.matrix(first=18, rest=18)
 @pytest.mark.parametrize("model", EXPORTED, ids=lambda model: model.file)
 def test_no_float_of_an_exported_network_stays(model: ExportedModel) -> None:
     graph = import_graph(model.read(), model.dims)

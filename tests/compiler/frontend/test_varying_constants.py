@@ -22,7 +22,7 @@ def tried(ranges: dict[str, tuple[int, int]]) -> list[dict[str, int]]:
     return [dict(zip(ranges, dims, strict=True)) for dims in {every[0], every[-1], *(every[i] for i in chosen)}]
 
 
-@pytest.mark.matrix(first=8, rest=40)
+@pytest.mark.matrix(first=5, rest=10)
 @pytest.mark.parametrize("name", sorted(SERVED))
 def test_values_at_smaller_extents_are_those_of_the_model(name: str) -> None:
     """By the program of an instance, and by the tables alone (SHAPE-9, SHAPE-8)."""

@@ -88,6 +88,7 @@ def test_a_rule_that_is_stricter_than_memory_changes_a_tiling(
     assert {chosen(f"FUSE-{number}") for number in range(12, 17) if f"FUSE-{number}" != rule} == {chosen()}
 
 
+@pytest.mark.matrix(first=20, rest=20)
 @pytest.mark.parametrize("seed", range(60))
 def test_memory_binds_before_rule_12_where_a_group_has_one_output(seed: int) -> None:
     """FUSE-12: TILE-2:tile counts the same and more. FUSE-10 and 17 are memory checks: their switches do nothing."""

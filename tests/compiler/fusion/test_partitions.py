@@ -140,7 +140,7 @@ def least_by_brute_force(these: Case) -> tuple[int, int, tuple[int, ...]] | None
     return min(found, default=None)
 
 
-@pytest.mark.matrix(first=2, rest=4)
+@pytest.mark.matrix(first=1, rest=3)
 @pytest.mark.parametrize("start", range(0, 3000, 300))
 def test_the_least_partition_is_that_of_brute_force(start: int) -> None:
     """FUSE-O over its class, ties included, in 3,000 networks; and no group is priced twice."""
@@ -188,7 +188,7 @@ def test_the_guided_partition_is_that_of_brute_force(start: int) -> None:
     assert ended
 
 
-@pytest.mark.matrix(first=3, rest=5)
+@pytest.mark.matrix(first=1, rest=3)
 @pytest.mark.parametrize("start", range(0, 2000, 250))
 def test_the_least_product_is_that_of_brute_force(start: int) -> None:
     """FUSE-O for `edp`, with and without totals from elsewhere."""
@@ -289,6 +289,7 @@ def least(network: Edges, most: int, limit: int, slack: float) -> tuple[Partitio
     return found, space.priced, space.size
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize(
     ("network", "limit"), [(chain(10_000), 100), (residual(300), 100), (branches(32, 10), 300), (branches(3, 2000), 40)]
 )
@@ -310,6 +311,7 @@ def test_bounded_enumeration_still_takes_a_whole_block() -> None:
     assert found.groups == (everything,)
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_hash_seeds() -> None:
     script = (
         "from tests.compiler.fusion.test_partitions import *\n"

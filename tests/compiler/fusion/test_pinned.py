@@ -103,6 +103,7 @@ def test_what_is_left_open_is_chosen_and_what_is_pinned_is_kept() -> None:
     assert group.halo["H"] == "cached"
 
 
+@pytest.mark.slow
 def test_a_group_alone_may_be_pinned_with_everything_open() -> None:
     plan = fsrcnn_plan({"groups": [{"nodes": ["conv3", "conv2"]}]})
     assert ("conv2", "conv3") in members(plan)
@@ -119,6 +120,7 @@ def test_only_rules_8_9_and_12_to_16_and_memory_bind_a_pinned_group() -> None:
     assert ("stem", "left", "left_relu", "right") in members(plan)
 
 
+@pytest.mark.slow
 def test_weights_may_be_pinned_to_be_streamed() -> None:
     schedule = {"groups": [{"nodes": ["conv0", "conv1"], "ops": [{"node": "conv0", "weight_mode": "streamed"}]}]}
     group = groups_of(fsrcnn_plan(schedule))[0]
@@ -238,6 +240,7 @@ def test_forced_fusions_that_meet_make_one_group() -> None:
     assert len(members(plan)) == 5
 
 
+@pytest.mark.slow
 def test_a_forced_fusion_extends_a_pinned_group_and_keeps_its_pins() -> None:
     schedule = {"groups": [{"nodes": ["conv6", "conv7"], "tiling": {"tile": {"H": 30}}}], "fuse": [["conv5", "conv6"]]}
     group = next(group for group in groups_of(fsrcnn_plan(schedule)) if "conv7" in group.nodes)
@@ -292,7 +295,7 @@ def same_but_for_reasons(plan: Plan) -> list[PlanGroup]:
     return [msgspec.structs.replace(group, rules=(), boundary=()) for group in groups_of(plan)]
 
 
-@pytest.mark.matrix(first=0, rest=4)
+@pytest.mark.matrix(first=0, rest=2)
 @pytest.mark.parametrize(("name", "profile", "fusion"), ROUND_TRIPS)
 def test_a_plan_pins_itself(name: str, profile: str, fusion: str) -> None:
     """TILE-9: the schedule that a plan prints gives the same groups, tilings and costs."""
@@ -343,7 +346,7 @@ def test_a_plan_of_a_search_pins_itself(seed: int) -> None:
     assert assert_pins_itself(seed)
 
 
-@pytest.mark.matrix(first=1, rest=2)
+@pytest.mark.matrix(first=0, rest=1)
 @pytest.mark.parametrize("start", range(1000, 1400, 10))
 def test_every_plan_of_a_search_pins_itself(start: int) -> None:
     """TILE-9: 400 random networks on chips with little memory for them."""
@@ -454,6 +457,7 @@ def two_layers() -> bytes:
     return model.data()
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize("fusion", ["search", "rules", "none"])
 @pytest.mark.parametrize("values", BETWEEN_UNITS, ids=["option", "schedule"])
 def test_units_without_a_way_to_each_other_exchange_nothing(values: dict[str, Any], fusion: str) -> None:

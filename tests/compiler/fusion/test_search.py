@@ -116,7 +116,7 @@ def check(seed: int) -> int:
     return len(found.groups)
 
 
-@pytest.mark.matrix(first=1, rest=10)
+@pytest.mark.matrix(first=1, rest=3)
 @pytest.mark.parametrize("start", range(0, NETWORKS, 10))
 def test_search_finds_what_brute_force_over_real_prices_finds(start: int) -> None:
     """FUSE-O: without the improvement step, over its class; 2,000 random networks of up to 10 ops."""

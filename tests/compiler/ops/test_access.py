@@ -95,6 +95,7 @@ def check(build: Build, *, tight: bool = False, opset: int = 23) -> None:
                 assert not exact or found == wanted, text
 
 
+@pytest.mark.matrix(first=45, rest=90)
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_the_box_of_an_output_element_has_all_that_changes_it(case: str) -> None:
     """TILE-1, per kind, by its own evaluation."""

@@ -137,6 +137,7 @@ MORE: dict[str, tuple[int, Build]] = {
 ALL = {name: (23, build) for name, build in CASES.items()} | MORE
 
 
+@pytest.mark.matrix(first=60, rest=99)
 @pytest.mark.parametrize("name", sorted(ALL))
 @settings(max_examples=12)
 @given(data=st.data())
@@ -150,6 +151,7 @@ def test_a_box_from_its_operands_boxes_is_that_box_of_the_whole(name: str, data:
     compare(case, box, data.draw(st.sampled_from([0, 0, 1, 2])))
 
 
+@pytest.mark.matrix(first=60, rest=99)
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_every_single_element_is_computed_alone(name: str) -> None:
     opset, build = ALL[name]
@@ -174,6 +176,7 @@ def test_every_kind_is_computed_box_by_box() -> None:
     assert compared == set(OP_KINDS) - views
 
 
+@pytest.mark.matrix(first=60, rest=99)
 @pytest.mark.parametrize("name", sorted(ALL))
 @settings(max_examples=5)
 @given(data=st.data())

@@ -278,6 +278,7 @@ def test_an_op_on_integers_equals_the_reference(name: str) -> None:
         assert len(np.unique(case.expected)) > 4
 
 
+@pytest.mark.matrix(first=14, rest=14)
 @pytest.mark.parametrize("name", sorted(ALL))
 @settings(max_examples=12)
 @given(data=st.data())
@@ -299,6 +300,7 @@ def test_every_element_of_an_op_on_integers_is_computed_alone(name: str) -> None
         assert_equal(found, case.expected[tuple(slice(*r) for r in box)])
 
 
+@pytest.mark.matrix(first=10, rest=10)
 @pytest.mark.parametrize("name", sorted(PRODUCTS))
 @settings(max_examples=10)
 @given(data=st.data())

@@ -156,7 +156,7 @@ CASES: dict[str, Callable[[], Model]] = {
 APART = [("one head, no batch", "clusters"), ("other widths", "clusters")]
 
 
-@pytest.mark.matrix(first=8, rest=20)
+@pytest.mark.matrix(first=3, rest=6)
 @pytest.mark.parametrize("name", CHIPS)
 @pytest.mark.parametrize("case", CASES)
 def test_keys_come_part_by_part_and_values_hold(case: str, name: str) -> None:
@@ -191,6 +191,7 @@ def twice(model: Model, scores: str) -> str:
     return model.node("Add", [model.node("Tanh", [scores]), scores])
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize(
     "model",
     [
@@ -246,6 +247,7 @@ def test_values_of_sixteen_bits(dtype: int) -> None:
     assert max(parts(compiled(model, chip(cores=4, nram=5_000)))) > 1
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("name", ["cluster4x4", "edge4"])
 def test_values_in_bfloat16_are_those_of_exact_attention_within_its_precision(name: str) -> None:
     """Beside exact sums: ONNX Runtime has no product of bfloat16, and the reference evaluator rounds every sum."""

@@ -94,6 +94,7 @@ def test_images_and_heads_are_no_one_axis_where_an_operand_has_only_one_of_them(
     assert folded(graph) is graph
 
 
+@pytest.mark.slow
 def test_a_batch_that_varies_is_part_of_the_axis() -> None:
     model = masked("Add", batch="n")
     graph = model.graph({"n": 4})
@@ -115,6 +116,7 @@ def test_what_fits_is_left_as_it_is() -> None:
         assert folded(graph) is graph
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize(
     ("shape", "constant", "seen"),
     [
@@ -152,6 +154,7 @@ def test_a_constant_of_each_image_has_images_for_channels() -> None:
     holds(model, "edge4")
 
 
+@pytest.mark.slow
 def test_a_constant_of_each_image_of_which_one_is_too_much_is_written_out_for_all_heads() -> None:
     model = Model()
     x = model.input([2, 3, LARGE, LARGE])

@@ -69,10 +69,12 @@ def test_a_group_norm_of_a_large_image_is_taken_apart_with_the_same_values(opset
         assert all(output.holds for output in report.values.outputs)
 
 
+@pytest.mark.slow
 def test_it_has_units_for_images_of_any_size() -> None:
     assert not misses(instance("h", "w"), {"h": (33, 400), "w": (33, 400)}, count=2)
 
 
+@pytest.mark.slow
 def test_scale_and_bias_follow_channels_that_vary() -> None:
     """Both are the leading elements of constants: by slices of as many as there are channels, and by the count."""
     model = Model()

@@ -316,7 +316,7 @@ def figures(partitioned: PartitionedGraph) -> list[tuple[int, int, int]]:
     return found
 
 
-@pytest.mark.matrix(first=1, rest=3)
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("merge", [merge for merge in MERGES if merge != "none"])
 @settings(max_examples=15)
 @given(model=models(max_ops=10), data=st.data())

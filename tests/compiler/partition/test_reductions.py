@@ -60,7 +60,7 @@ def reduction(kind: str, extents: list[int], axes: tuple[int, ...], keep: int, d
     return model
 
 
-@pytest.mark.matrix(first=4, rest=10)
+@pytest.mark.matrix(first=3, rest=5)
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("kind", sorted(REDUCTIONS))
 def test_a_wide_reduction_is_taken_axis_by_axis_with_the_same_values(kind: str, keep: int) -> None:
@@ -110,7 +110,7 @@ def test_an_axis_that_is_too_long_alone_is_seen_as_rows(kind: str, keep: int) ->
     assert all(output.holds for output in report.values.outputs)
 
 
-@pytest.mark.matrix(first=3, rest=9)
+@pytest.mark.matrix(first=2, rest=4)
 @pytest.mark.parametrize("kind", sorted(REDUCTIONS))
 @pytest.mark.parametrize(("extent", "keep"), [(100_003, 1), (2 * 100_003, 0)])
 def test_an_axis_of_prime_length_is_cut_in_two_with_the_same_values(kind: str, extent: int, keep: int) -> None:

@@ -114,6 +114,7 @@ def graphs(case: str) -> tuple[Graph, Graph]:
     return before, split(before)
 
 
+@pytest.mark.matrix(first=4, rest=6)
 @pytest.mark.parametrize("case", CASES)
 def test_an_op_beyond_a_chip_becomes_near_equal_parts_and_a_concat_of_its_name(case: str) -> None:
     """PART-3."""

@@ -61,6 +61,7 @@ def test_the_annotated_form_has_each_field_with_unit_and_meaning_on_one_line(nam
     assert all(len(line) <= 120 for line in lines if not line.startswith("description:"))
 
 
+@pytest.mark.matrix(first=56, rest=56)
 @pytest.mark.parametrize("path", VALUES)
 def test_every_field_has_a_meaning_and_a_unit_where_its_name_says_one(path: str) -> None:
     entry = VALUES[path]

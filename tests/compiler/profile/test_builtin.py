@@ -253,6 +253,7 @@ def value_at(values: Any, path: str) -> Any:
     return values
 
 
+@pytest.mark.matrix(first=66, rest=66)
 @pytest.mark.parametrize(("name", "path"), [(name, path) for name in FIGURES for path in FIGURES[name]])
 def test_built_in_figures_are_those_of_the_specification(name: str, path: str) -> None:
     """PROF-3."""

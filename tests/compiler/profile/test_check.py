@@ -65,6 +65,7 @@ def test_an_amount_and_the_number_that_it_is_make_the_same_profile(path: str, te
     assert len(digests) == 1
 
 
+@pytest.mark.matrix(first=24, rest=24)
 @pytest.mark.parametrize("path", WITH_UNITS)
 def test_a_field_takes_its_own_unit_and_no_other(path: str) -> None:
     unit = UNITS[WITH_UNITS[path]]

@@ -405,6 +405,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.matrix(first=28, rest=28)
 @pytest.mark.parametrize("loader", [yaml.CSafeLoader, yaml.SafeLoader])
 @pytest.mark.parametrize("text", HOSTILE, ids=[f"{number}" for number in range(len(HOSTILE))])
 def test_hostile_texts_of_the_greatest_length_take_little_time(

@@ -83,6 +83,7 @@ def test_every_call_of_a_window_finds_its_input_through_tables(number: int) -> N
     assert places == {Level.WRAM if number > 2 else Level.NRAM}
 
 
+@pytest.mark.matrix(first=4, rest=4)
 @pytest.mark.parametrize("layout", ["NCHW", "CNHW"])
 @pytest.mark.parametrize("number", range(6))
 def test_tables_of_other_layouts_have_offsets_of_channels(layout: Layout, number: int) -> None:

@@ -23,6 +23,9 @@ from compiler.report.plan import PlanSegment, plan_json
 from compiler.report.plan_search import SimulatedPlanDoc
 from tests.models import Model, light_source
 
+# plans are chosen by simulation, in samples too
+pytestmark = pytest.mark.chosen
+
 OBJECTIVES: dict[str, Callable[[float, float, float], float]] = {
     "latency": lambda _bytes, cycles, _energy: cycles,
     "dram_bytes": lambda dram, _cycles, _energy: dram,
@@ -56,7 +59,7 @@ def chip_segments(compilation: Compilation) -> list[PlanSegment]:
     return [segment for segment in compilation.plan.segments if segment.kind == "chip"]
 
 
-@pytest.mark.matrix(first=1, rest=3)
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("chip", ["edge4", "cluster4x4"])
 def test_the_plan_that_is_taken_takes_least_and_is_the_one_that_is_lowered(chip: str, objective: str) -> None:
@@ -74,7 +77,7 @@ def test_the_plan_that_is_taken_takes_least_and_is_the_one_that_is_lowered(chip:
         assert first.dram_bytes == moved
 
 
-@pytest.mark.matrix(first=1, rest=3)
+@pytest.mark.matrix(first=0, rest=2)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("chip", ["edge4", "cluster4x4", "polar4x4"])
 def test_search_takes_no_more_than_other_strategies_when_simulated(chip: str, objective: str) -> None:
@@ -102,7 +105,7 @@ def random_chain(seed: int) -> Model:
     return model
 
 
-@pytest.mark.matrix(first=1, rest=5)
+@pytest.mark.matrix(first=0, rest=2)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("objective", ["latency", "energy"])
 @pytest.mark.parametrize("chip", ["edge4", "cluster4x4"])
@@ -137,6 +140,7 @@ def test_strategies_without_a_search_are_lowered_as_planned() -> None:
         assert all(segment.simulated is None for segment in chip_segments(compiled(pyramid(), "edge4", fusion=fusion)))
 
 
+@pytest.mark.slow
 def test_pinned_groups_keep_their_tilings() -> None:
     plan = compiled(pyramid(), "cluster4x4").plan
     again = compiled(pyramid(), "cluster4x4", schedule=json.loads(plan_json(plan))).plan
@@ -145,6 +149,7 @@ def test_pinned_groups_keep_their_tilings() -> None:
         assert (group.nodes, group.tiling, group.placement) == (other.nodes, other.tiling, other.placement)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_proved_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The best plan by simulation fails its proof: the next one is taken, and nothing is planned in a simpler way."""
     before = chip_segments(compiled(pyramid(), "cluster4x4"))[0].simulated
@@ -181,6 +186,7 @@ def test_equal_segments_get_equal_plans(monkeypatch: pytest.MonkeyPatch) -> None
     assert [group.tiling for group in first.groups] == [group.tiling for group in second.groups]
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("chip", ["edge4", "cluster4x4", "manycore2x64"])
 def test_with_nearly_no_budget_search_takes_no_more_than_other_strategies(
     chip: str, monkeypatch: pytest.MonkeyPatch

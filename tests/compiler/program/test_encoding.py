@@ -203,6 +203,7 @@ def test_values_beyond_the_last_row_are_refused() -> None:
             decode_rows(cursor(data), 1, Groups(np.array([3]), np.array([True])))
 
 
+@pytest.mark.slow
 @given(programs(max_commands=40) | looped_programs(max_commands=40))
 @tries(first=20, rest=60)
 def test_a_reader_written_from_the_document_reads_the_same(program: Program) -> None:

@@ -366,6 +366,7 @@ def test_a_file_with_one_byte_changed_is_refused(seed: int) -> None:
             read(changed)
 
 
+@pytest.mark.matrix(first=4, rest=4)
 @pytest.mark.parametrize("section", ["manifest", "profile", "program", "tables", "commands", "nodes"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_section_with_one_byte_changed_is_refused_or_read_and_takes_little_memory(section: str, seed: int) -> None:

@@ -47,6 +47,7 @@ def made_along(found: TiledGroup, axis: str) -> list[list[int]]:
     return [found.frustums.factors(name)[1][axis].made.tolist() for name in names]
 
 
+@pytest.mark.matrix(first=4, rest=4)
 @pytest.mark.parametrize(
     ("profile", "tile", "changes"),
     [
@@ -83,6 +84,7 @@ def test_columns_are_passed_both_ways_too() -> None:
     run(chain(), found)
 
 
+@pytest.mark.matrix(first=3, rest=3)
 @pytest.mark.parametrize(
     ("profile", "tile", "changes"),
     [

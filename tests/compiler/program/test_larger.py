@@ -49,7 +49,7 @@ def _network(extent: int, channels: int) -> bytes:
     return model.data()
 
 
-@pytest.mark.matrix(first=2, rest=4)
+@pytest.mark.matrix(first=1, rest=3)
 @pytest.mark.parametrize("addressing", ["strides", "tables"])
 @pytest.mark.parametrize(
     ("nram_bytes", "extent", "channels", "objective"),

@@ -134,6 +134,7 @@ def test_corners_of_tiles_cut_along_two_axes_are_kept(mode: HaloMode) -> None:
 # --- placements (TILE-4) ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix(first=7, rest=7)
 @pytest.mark.parametrize("mode", HaloMode)
 @pytest.mark.parametrize("placement", Placement)
 def test_every_core_makes_the_tiles_that_the_placement_deals_to_it(placement: Placement, mode: HaloMode) -> None:
@@ -514,6 +515,7 @@ def test_lines_and_volumes_are_tiled_as_images_are(rank: int, mode: HaloMode) ->
     assert (found.loaded_bytes("x") == bytes_of(network, "x")) is (mode is not HaloMode.RECOMPUTE)
 
 
+@pytest.mark.matrix(first=4, rest=4)
 @pytest.mark.parametrize("mode", [HaloMode.RECOMPUTE, HaloMode.CACHED])
 @pytest.mark.parametrize(
     ("kernel", "stride", "dilation"), [(5, 1, 1), (1, 3, 1), (2, 4, 1), (3, 1, 3), (3, 2, 2), (2, 3, 2)]

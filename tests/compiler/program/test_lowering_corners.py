@@ -276,6 +276,7 @@ def test_a_core_without_room_for_a_halo_fetches_it_when_its_neighbour_has_made_i
     run(network, tiling)
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize("placement", [Placement.BANDS, Placement.BLOCKS])
 @pytest.mark.parametrize("tile", [{"H": 2}, {"H": 1, "W": 1}])
 def test_what_other_clusters_need_does_not_stay_in_the_core(placement: Placement, tile: dict[str, int]) -> None:
@@ -496,6 +497,7 @@ def test_indices_of_a_table_are_read_from_dram_once(sram: int, order: Order) -> 
     assert read == 18 * 16 + 18 * 8 + 48
 
 
+@pytest.mark.matrix(first=8, rest=8)
 @pytest.mark.parametrize("sram", [0, 1 << 14])
 @pytest.mark.parametrize("tile", [2, 8])
 @pytest.mark.parametrize(("slices", "parts"), [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (1, 4), (2, 4)])
@@ -597,6 +599,7 @@ def test_stationary_weights_lie_where_they_are_used_only_if_all_their_channels_a
     assert not any(map(found.loaded_bytes, weights_of(network)))
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize("units", [3, 2])
 @pytest.mark.parametrize("mode", [HaloMode.RECOMPUTE, HaloMode.CACHED])
 def test_stationary_weights_come_from_whoever_has_those_of_a_tile_whose_rows_a_view_makes_of_channels(
@@ -616,6 +619,7 @@ def test_stationary_weights_come_from_whoever_has_those_of_a_tile_whose_rows_a_v
     assert not any(map(found.loaded_bytes, weights_of(network)))
 
 
+@pytest.mark.matrix(first=4, rest=4)
 @pytest.mark.parametrize("mode", list(HaloMode))
 @pytest.mark.parametrize("spread", [Spread.BANDS, Spread.CHANNELS])
 @pytest.mark.parametrize("how", [{"tile": {"H": 2}}, {"tile": {"H": 4}, "core_tile": {"H": 2}}])
@@ -666,6 +670,7 @@ def test_an_input_that_every_tile_needs_whole_is_never_copied(order: Order, unit
     assert done.levels(Opcode.MOVE)[Level.SRAM, Level.SRAM] == 0
 
 
+@pytest.mark.matrix(first=4, rest=4)
 @pytest.mark.parametrize("is_written_over", [False, True])
 @pytest.mark.parametrize("mode", [HaloMode.CACHED, HaloMode.EXCHANGE])
 @pytest.mark.parametrize("units", [1, 2, 4])

@@ -386,14 +386,16 @@ def check(case: Case) -> None:
     assert (found.proof.peak_bytes, found.proof.commands) == (plain.peak_bytes, plain.commands)
 
 
-@pytest.mark.matrix(first=1, rest=10)
+@pytest.mark.matrix(first=1, rest=3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_tiling_that_fits_is_lowered_to_a_safe_program_with_the_right_values(kind: str) -> None:
     """PROG-1, PROG-2, PROG-4, PROG-5, PROG-7, SIM-1: a seeded sample; the test marked `full` takes many more."""
     examine(cases(kind=kind), 20)
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count", [4, pytest.param(10, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.full)]
+)
 def test_groups_that_follow_one_another_do_not_disturb_each_other(count: int) -> None:
     examine(cases(groups=2), count)
 

@@ -110,6 +110,7 @@ def test_a_changed_program_is_refused_or_harmless(start: int) -> None:
     assert ran > 1
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_wait_can_be_left_out_exactly_if_other_waits_imply_it(seed: int) -> None:
     """The proof's clocks and marks agree with closure over waits and with the bytes of each command."""

@@ -91,6 +91,7 @@ PRODUCTS: list[Make] = [lambda: matrix(4), lambda: matrix(64, 1), lambda: matrix
 CASES = [(make, chip) for make in ELEMENTWISE for chip in (*CHIPS, "polar4x4")]
 
 
+@pytest.mark.matrix(first=10, rest=12)
 @pytest.mark.parametrize(("make", "chip"), [*CASES, *((make, chip) for make in PRODUCTS for chip in CHIPS)])
 def test_what_two_operands_read_is_brought_once(make: Make, chip: str) -> None:
     report = compile_model(make().data(), builtin_profile(chip), parse_options({"fusion": "none"})).report

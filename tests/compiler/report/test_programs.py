@@ -83,6 +83,7 @@ def test_the_report_says_how_values_were_checked() -> None:
     assert any("executed on simulated memories" in text and values.judge in text for text in report.assumptions)
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -138,6 +139,7 @@ def test_the_headline_counts_differences_of_integers_in_steps(got: Any, expected
     assert text == f"1 output compared with j on random inputs{words}"
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("profile", ["edge4", "cluster4x4", "manycore2x64"])
 def test_commands_are_simulated_in_time_beside_the_estimate(profile: str) -> None:
     """SIM-2, SIM-3: never faster than the roofline, and groups add up to the whole."""

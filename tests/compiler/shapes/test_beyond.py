@@ -34,6 +34,7 @@ def convolutions() -> Model:
 RANGES = {"n": (1, 2), "h": (8, 24), "w": (8, 24)}
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("profile", ["edge4", "cluster4x4"])
 def test_a_fully_convolutional_network_is_served_far_beyond_its_ranges(profile: str) -> None:
     of = Compiled.of(convolutions(), RANGES, profile)

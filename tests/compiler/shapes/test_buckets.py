@@ -50,6 +50,7 @@ def test_no_boundaries_cost_less(histogram: tuple[Floats, list[int]], buckets: i
     assert total(costs, weights, found) == pytest.approx(least(costs, weights, buckets))
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize(("buckets", "most"), [(1, 0.999), (4, 0.25), (8, 0.125), (16, 0.061)])
 def test_uniform_lengths_waste_what_they_must(buckets: int, most: float) -> None:
     """Lengths 1 to 512, equally often, each padded to the length of a table; one bucket nearly doubles the work."""

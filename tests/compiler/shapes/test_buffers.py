@@ -49,6 +49,7 @@ def compiled(name: str) -> Compiled:
     return Compiled.of(model, RANGES[name])
 
 
+@pytest.mark.matrix(first=3, rest=3)
 @settings(max_examples=25)
 @given(st.data())
 @pytest.mark.parametrize("name", sorted(RANGES))

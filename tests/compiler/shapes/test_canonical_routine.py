@@ -74,6 +74,7 @@ def unit_ids(model: ShapeModel) -> set[str]:
     return {one for library in model.libraries for one in library.units.ids}
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize(
     ("model", "ranges", "dims"),
     [

@@ -92,6 +92,7 @@ def test_tails_are_discarded_and_values_hold(dims: dict[str, int]) -> None:
     assert check.holds
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize("tables", [discarding, mixed])
 @pytest.mark.parametrize("dims", DIMS)
 def test_results_do_not_depend_on_which_tables_were_used(tables: Tables, dims: dict[str, int]) -> None:

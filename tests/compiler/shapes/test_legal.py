@@ -77,6 +77,7 @@ def test_an_extent_below_one_is_refused_when_tables_are_asked_for() -> None:
     assert "1x4x0x4 at rows = 4" in str(caught.value.actual)
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize("build", [residual_network, encoder_layer])
 def test_nothing_is_left_to_ask_of_models_that_are_good_at_all_extents(build: Callable[[], Model]) -> None:
     ranges = {"batch": (1, 3), "height": (4, 17), "width": (4, 13), "length": (1, 40)}

@@ -26,6 +26,7 @@ def test_tables_divide_an_axis_however_long_it_is() -> None:
     assert [miss for dims in corners_and(RANGES, 2) for miss in of.misses(dims)] == []
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("profile", ["edge4", "manycore2x64", "cluster4x4"])
 def test_units_have_room_for_the_longest_sum(profile: str) -> None:
     """Calls of a product sum over 39 rows where there is one, and over ten at the largest extent."""

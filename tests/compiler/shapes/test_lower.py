@@ -144,6 +144,7 @@ def _rows_of(library: Library, rows: int) -> int:
     return library.tiles.index((rows, 24))
 
 
+@pytest.mark.slow
 def test_programs_of_tables_keep_the_limits_of_an_executable() -> None:
     """Cut between routines; one that exceeds a limit alone is refused with the field (PART-3)."""
     build, _ = LAYERS["convolutions"]

@@ -117,6 +117,7 @@ def refusal(units: Folder | None) -> UnitsError:
     return refused
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize(("name", "profile"), CASES)
 def test_with_its_units_a_package_is_the_full_one_byte_for_byte(name: str, profile: str) -> None:
     one = made(name, profile)
@@ -127,6 +128,7 @@ def test_with_its_units_a_package_is_the_full_one_byte_for_byte(name: str, profi
     assert again(read_package(memoryview(one.full)), with_units=False) == one.small
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize(("name", "profile"), CASES)
 def test_programs_and_values_are_those_of_the_full_package(name: str, profile: str) -> None:
     one = made(name, profile)
@@ -185,6 +187,7 @@ def test_a_file_that_is_no_library_is_refused_by_name(data: bytes) -> None:
     assert name in refused.message
 
 
+@pytest.mark.slow
 def test_a_sound_library_of_another_routine_or_profile_is_refused_by_name() -> None:
     bundles = made().units.bundles
     first, second, *_ = sorted(bundles)

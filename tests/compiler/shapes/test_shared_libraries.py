@@ -44,8 +44,8 @@ def source_of(model: Model) -> ModelSource:
 @pytest.mark.parametrize(
     ("model", "ranges", "profile"),
     [
-        pytest.param(residual_network(), IMAGES, "edge4", id="images"),
-        pytest.param(encoder_layer(), WORDS, "manycore2x64", id="stationary", marks=pytest.mark.slow),
+        pytest.param(residual_network(), IMAGES, "edge4", id="images", marks=pytest.mark.slow),
+        pytest.param(encoder_layer(), WORDS, "manycore2x64", id="stationary", marks=pytest.mark.full),
     ],
 )
 def test_cold_and_warm_stores_give_equal_packages_and_executables(model: Model, ranges: Ranges, profile: str) -> None:
@@ -61,6 +61,7 @@ def test_cold_and_warm_stores_give_equal_packages_and_executables(model: Model, 
     assert stored.counts["units used"] > 0
 
 
+@pytest.mark.slow
 def test_a_warm_store_is_asked_twice() -> None:
     stored = UnitsInMemory()
     compiled(source_of(encoder_layer()), WORDS, stored)
@@ -79,6 +80,7 @@ def test_a_renamed_model_finds_all_its_units() -> None:
     assert stored.counts["libraries used"] > 0
 
 
+@pytest.mark.slow
 def test_a_deeper_model_makes_no_more_units() -> None:
     stored = UnitsInMemory()
     compiled(source_of(encoder_layer(layers=2)), WORDS, stored)
@@ -98,7 +100,7 @@ def flipped(value: bytes) -> bytes:
     return value[:-1] + bytes([value[-1] ^ 1])
 
 
-@pytest.mark.matrix(first=2, rest=4)
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize(
     "damage",
     [
@@ -121,6 +123,7 @@ def test_damaged_values_are_dropped_and_made_again(damage: Callable[[bytes], byt
     assert stored.values == before
 
 
+@pytest.mark.slow
 def test_a_value_under_another_key_is_dropped() -> None:
     stored = UnitsInMemory()
     source = source_of(residual_network())

@@ -61,7 +61,7 @@ def count(program: Program, opcode: Opcode) -> int:
     return int((program.commands["opcode"] == opcode).sum())
 
 
-@pytest.mark.matrix(first=2, rest=15)
+@pytest.mark.matrix(first=2, rest=6)
 @pytest.mark.parametrize("layer", sorted(LAYERS))
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_values_are_those_of_the_model_wherever_weights_lie(profile: str, layer: str) -> None:
@@ -71,7 +71,7 @@ def test_values_are_those_of_the_model_wherever_weights_lie(profile: str, layer:
     assert [miss for dims in corners_and(ranges, 2) for miss in of.misses(dims)] == []
 
 
-@pytest.mark.matrix(first=2, rest=9)
+@pytest.mark.matrix(first=1, rest=3)
 @pytest.mark.parametrize("profile", ["manycore", "ring", "mesh", "ring-wram", "one-core", "sram", "sram-no-iodma"])
 def test_weights_that_lie_in_connected_cores_are_not_read_from_dram(profile: str) -> None:
     for name in ("convolutions", "classifier"):
@@ -274,6 +274,7 @@ def test_a_planning_what_if_has_no_tables() -> None:
     assert "Leave out option precision" in str(caught.value.hint)
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("profile", ["manycore", "ring", "none-wram"])
 def test_no_program_of_tables_is_faster_than_its_roofline(profile: str) -> None:
     of = Compiled.of(separable_convolutions(), {"n": (1, 3), "h": (1, 20)}, PROFILES[profile], verify="none")

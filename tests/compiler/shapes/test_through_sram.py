@@ -49,7 +49,7 @@ PROFILES: dict[str, Profile] = {
 }
 
 
-@pytest.mark.matrix(first=5, rest=15)
+@pytest.mark.matrix(first=3, rest=8)
 @pytest.mark.parametrize("layer", sorted(LAYERS))
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_values_are_those_of_the_model(profile: str, layer: str) -> None:
@@ -59,6 +59,7 @@ def test_values_are_those_of_the_model(profile: str, layer: str) -> None:
     assert [miss for dims in corners_and(ranges, 2) for miss in of.misses(dims)] == []
 
 
+@pytest.mark.matrix(first=3, rest=3)
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_every_box_passes_the_sram_on_its_way(profile: str) -> None:
     of = Compiled.of(separable_convolutions(), {"n": (1, 3), "h": (1, 20)}, PROFILES[profile], verify="none")

@@ -173,6 +173,7 @@ def test_a_fault_is_found_where_it_is_made(fault: str) -> None:
     assert not found.between.holds
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize(
     "fault",
     [

@@ -259,21 +259,25 @@ def check_mutants(found: Iterator[LoweredGroup], count: int) -> tuple[int, int]:
     return ran, wrong
 
 
-@pytest.mark.parametrize(("count", "least"), [(10, 8), pytest.param(25, 20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("count", "least"),
+    [pytest.param(10, 8, marks=pytest.mark.slow), pytest.param(25, 20, marks=pytest.mark.full)],
+)
 def test_changed_programs_have_the_values_of_their_kernels(count: int, least: int) -> None:
     ran, wrong = check_mutants(groups(), count)
     assert wrong >= least
     assert ran >= wrong
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_many_changed_programs_have_the_values_of_their_kernels() -> None:
     ran, wrong = check_mutants(lowered_groups(20, first=50), 40)
     assert wrong >= 50
     assert ran >= wrong
 
 
-@pytest.mark.parametrize("late", [pytest.param("missing", marks=pytest.mark.slow), "after"])
+@pytest.mark.matrix(first=0, rest=1)
+@pytest.mark.parametrize("late", ["missing", "after"])
 def test_what_a_missing_wait_or_a_stale_halo_permits_is_seen(late: str) -> None:
     """A transfer that a call waits for comes after it, or never: the call reads what was there before.
 
@@ -303,13 +307,14 @@ def test_what_a_missing_wait_or_a_stale_halo_permits_is_seen(late: str) -> None:
 # --- the check of a compilation ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix(first=1, rest=2)
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_right_program_passes_the_check(chip: str) -> None:
     executable, graph, source = checked(chip)
     assert check_values(executable, graph, source).holds
 
 
-@pytest.mark.matrix(first=6, rest=8)
+@pytest.mark.matrix(first=2, rest=3)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.__name__))
 def test_the_check_finds_faults(chip: str, fault: Fault) -> None:

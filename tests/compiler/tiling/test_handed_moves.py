@@ -136,6 +136,7 @@ def test_with_one_buffer_results_leave_before_cores_go_on() -> None:
     assert awaited == [0, pytest.approx(before.put_cycles, abs=1)]
 
 
+@pytest.mark.slow
 def test_prices_of_groups_that_take_and_hand_on_are_what_they_take() -> None:
     """Each simulated by itself: a norm over channels between convolutions over rows, on clusters with little room."""
     model = Model(seed=5)

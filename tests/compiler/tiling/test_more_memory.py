@@ -53,6 +53,7 @@ def refused_above(geometry: GroupGeometry, profiles: Iterable[Profile], **wishes
     return [outcome for outcome in found[first:] if isinstance(outcome, Refusal)]
 
 
+@pytest.mark.matrix(first=2, rest=2)
 @pytest.mark.parametrize(
     ("kinds", "extent", "chip"),
     [

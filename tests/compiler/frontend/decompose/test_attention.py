@@ -122,6 +122,7 @@ def test_heads_that_do_not_divide_are_the_models_fault() -> None:
         replacement(helper.make_node("Attention", ["q", "k", "v"], ["y"]), feeds, 23, ())
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("has_past", [False, True])
 def test_causal_attention_serves_lengths_that_vary(has_past: bool) -> None:
     """Which keys come after a query follows from the extents at hand, not from the largest ones."""

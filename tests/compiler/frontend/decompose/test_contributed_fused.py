@@ -103,6 +103,7 @@ def model_of(op_type: str, inputs: list[Any], outputs: int = 1, opset: int = 14,
     return model
 
 
+@pytest.mark.matrix(first=5, rest=5)
 @pytest.mark.parametrize(
     ("activation", "params"),
     [
@@ -146,6 +147,7 @@ ATTENTIONS: list[tuple[str, list[Any], int, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.matrix(first=3, rest=3)
 @pytest.mark.parametrize(("op_type", "inputs", "outputs", "attributes"), ATTENTIONS)
 def test_attention_is_products_and_a_softmax(
     op_type: str, inputs: list[Any], outputs: int, attributes: dict[str, Any]
@@ -185,6 +187,7 @@ VARYING: list[tuple[str, list[Any], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize(("op_type", "inputs", "attributes"), VARYING)
 def test_attention_is_written_for_shapes_that_vary(op_type: str, inputs: list[Any], attributes: dict[str, Any]) -> None:
     model = model_of(op_type, inputs, num_heads=2, **attributes)

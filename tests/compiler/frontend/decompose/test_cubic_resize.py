@@ -25,6 +25,7 @@ def resized(shape: list[Any], sizes: list[int], **attributes: Any) -> Model:
     return model
 
 
+@pytest.mark.matrix(first=5, rest=5)
 @pytest.mark.parametrize(
     "attributes",
     [

@@ -11,6 +11,7 @@ from tests.compiler.frontend.decompose.replacing import agree, replacement, resu
 from tests.compiler.ops.calls import Values
 
 
+@pytest.mark.matrix(first=20, rest=20)
 @pytest.mark.parametrize("upper", [0, 1])
 @pytest.mark.parametrize("diagonal", [None, -2, 0, 1, 9])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "bfloat16"])
@@ -27,6 +28,7 @@ def test_trilu_keeps_one_side_of_a_diagonal(upper: int, diagonal: int | None, dt
     agree(values["y"], np.where(expected, feeds["x"], np.zeros((), target)))
 
 
+@pytest.mark.matrix(first=12, rest=12)
 @pytest.mark.parametrize("axis", [-1, 0, 1, 2])
 @pytest.mark.parametrize("opset", [9, 11, 13])
 @pytest.mark.parametrize("dtype", ["int64", "int32", "float32"])

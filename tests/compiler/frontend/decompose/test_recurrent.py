@@ -68,6 +68,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.matrix(first=3, rest=3)
 @pytest.mark.parametrize("case", CASES)
 def test_a_short_recurrent_layer_runs_on_the_chip(case: str) -> None:
     kind, more = CASES[case]
@@ -78,6 +79,7 @@ def test_a_short_recurrent_layer_runs_on_the_chip(case: str) -> None:
     assert all(output.holds for output in values.outputs)
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("kind", GATES)
 def test_its_batch_may_vary(kind: str) -> None:
     assert not misses(layer(kind, batch="n", steps=2), {"n": (1, 4)}, count=2)

@@ -287,6 +287,7 @@ def test_a_decomposed_attention_is_recorded_under_its_one_node() -> None:
     assert len(pattern.ops) >= 3
 
 
+@pytest.mark.slow
 def test_on_cluster4x4_attention_is_one_group_and_each_core_works_on_some_of_its_rows() -> None:
     data = attention(rows=128, width=64, heads=2, scores=divided).data()
     (pattern,) = recognised(data).patterns

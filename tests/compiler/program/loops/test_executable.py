@@ -66,9 +66,10 @@ def test_groups_that_loop_come_back_and_compute_what_they_did() -> None:
         assert_values(group, read(file_of(executable)))
 
 
-@pytest.mark.slow
-def test_many_groups_that_loop_come_back_and_compute_what_they_did() -> None:
-    for group in lowered_groups(30, first=200):
+@pytest.mark.matrix(first=0, rest=1)
+@pytest.mark.parametrize("block", range(3))
+def test_many_groups_that_loop_come_back_and_compute_what_they_did(block: int) -> None:
+    for group in lowered_groups(10, first=200 + 100 * block):
         executable = group_executable(group)
         assert_comes_back(executable)
         assert_values(group, read(file_of(executable)))
@@ -128,6 +129,7 @@ def test_a_changed_program_is_not_written_or_comes_back_as_it_is(changed: Progra
     assert same(read(data), executable)
 
 
+@pytest.mark.matrix(first=2, rest=4)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_stream_with_a_byte_changed_is_refused_or_read_and_judged(seed: int) -> None:
     """The digests are right, as whoever means harm makes them: what is read is proved or refused by name."""

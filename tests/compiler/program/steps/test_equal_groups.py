@@ -25,6 +25,9 @@ from compiler.program.steps.segment import SegmentSteps
 from tests.compiler.program.lowered import Lowered, Network
 from tests.models import Model, partition_of
 
+# plans are chosen by simulation, in samples too
+pytestmark = pytest.mark.chosen
+
 
 def chain(x: str, model: Model) -> str:
     """Relus one after another."""
@@ -86,6 +89,7 @@ def segments_of(network: Network, chip: str) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.matrix(first=4, rest=4)
 @pytest.mark.parametrize("chip", ["cluster4x4", "edge4"])
 @pytest.mark.parametrize("build", [chain, blocks, shared, looked_up])
 def test_an_equal_group_does_what_it_would_do_if_it_were_lowered(

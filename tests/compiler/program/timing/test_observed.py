@@ -131,6 +131,7 @@ def test_stages_are_told_of_as_their_expanded_program() -> None:
     check(*mc_cnn(120, 72, {"W": 60, "H": 24}))
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("window", [1, 5, 64])
 def test_what_is_observed_does_not_depend_on_the_window(window: int) -> None:
     for program, profile in cases():
@@ -183,6 +184,7 @@ def repeated(count: int) -> Program:
     return loops.build(builder.build())
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_what_loops_make(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many bytes at most for 6,000 commands as for 600, and for their traces."""
     monkeypatch.setattr("compiler.program.loops.time_recurrence.STATES_BYTES", 1 << 14)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from compiler.program.program import Level
 from compiler.program.timing.occupancy import MAX_RECTANGLES, Occupancy
@@ -50,6 +51,7 @@ def test_what_is_read_without_having_been_written_was_there_before() -> None:
     assert found.rectangles.tolist() == [[0, SIZE, 0, 100, -1]]
 
 
+@pytest.mark.slow
 def test_a_map_is_small_however_long_the_program_and_misses_nothing() -> None:
     random = np.random.default_rng(5)
     small = Small()

@@ -98,6 +98,7 @@ def test_the_same_program_twice_in_a_row_recurs(profile: Profile, seed: int) -> 
     assert once == again
 
 
+@pytest.mark.matrix(first=1, rest=1)
 @pytest.mark.parametrize("dram", [7.0, 12.8, 10 / 3])
 def test_a_loop_on_two_cores_that_share_the_dram_comes_to_a_rhythm(dram: float) -> None:
     """Loads of unequal size that wait for both cores' tile before the last: soon the ends of calls repeat, shifted."""
