@@ -40,10 +40,11 @@ class JudgeTables:
 
     By statement: `groups` (alike in space and stage), `queues`, `turns` (`periods.py`), and in `most_accesses` how many
     accesses it has in an iteration. By group: `group_origins`, `group_columns`. By access on the chip, or read of the
-    DRAM where it is written: `accesses`, `access_columns`; their `shapes` and `shape_columns`. `logs`: lists of marks,
-    by memory, engine and kind. By memory: `places`, and in `words` its first byte, the bytes of a word, and where it
-    begins in `written`, which says what each word is. `late`, `pieces`, `tiles`: who writes to the DRAM. Raises
-    ProgramError if the memories are too large, or residents lie on one another.
+    DRAM where it is written: `accesses`, `access_columns`; their `shapes` and `shape_columns`, and by shape its number
+    among those that differ in more than their memory, `classes`. `logs`: lists of marks, by memory, engine and kind. By
+    memory: `places`, and in `words` its first byte, the bytes of a word, and where it begins in `written`, which says
+    what each word is. `late`, `pieces`, `tiles`: who writes to the DRAM. Raises ProgramError if the memories are too
+    large, or residents lie on one another.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class JudgeTables:
         )
         columns, counts, strides = shape_columns(joined(alike, writes.shapes, blank))
         self.shapes, self.shape_columns = columns, (counts, strides)
+        _, self.classes = distinct([columns[1], *counts.T, *strides.T])
         self._accesses_on_chip = judged[on_chip]
         # what leaves marks: reads, and writes, of an engine in a memory
         leaves = np.flatnonzero(on_chip & (kinds != Kind.OVERWRITTEN))
