@@ -80,7 +80,7 @@ class LoweredGraph:
 class Lowered:
     """What was lowered of one graph: segments by their groups and tilings, and groups that others may be like.
 
-    `programs`: of segments that are not proved yet, with their time.
+    `programs`: of segments that are not proved yet, with their time if they keep the limits of the profile.
     """
 
     graph: Graph | None = None
@@ -132,6 +132,7 @@ class LowerSegments:
                 if len(found.segment.ops) == 1:
                     raise _last_word(facts, found.segment.ops, refused)
                 compiler.refuse(found.segment.ops, refused)
+                self.lowered.programs.pop(key_of(found.groups), None)
                 cut.append(refused.error)
             elif lowered is not None:
                 result.append(lowered)
