@@ -21,7 +21,7 @@ from compiler.program.engines import Engines
 from compiler.program.errors import ProgramError
 from compiler.program.fields import DEFAULT_LIMITS, ProgramLimits, check_fields
 from compiler.program.pieces import Pieces, pieces_of
-from compiler.program.program import Program, Resident
+from compiler.program.program import Program
 from compiler.program.strided import Ints, Normal, normalise, spans
 from compiler.units import element_bytes
 
@@ -61,49 +61,41 @@ def check(program: Program, limits: ProgramLimits = DEFAULT_LIMITS, shared: Engi
     )
 
 
-def _extents(resident: Resident) -> tuple[Ints, Ints]:
-    """Lengths and strides of a resident box as integers, also where it has no axes."""
-    return np.array([resident.lengths], dtype=np.int64), np.array([resident.strides], dtype=np.int64)
+def _extents(program: Program) -> tuple[Ints, Ints, Ints]:
+    """Lengths and strides of all resident boxes, with as many axes as any of them has, and bytes of an element."""
+    residents = program.residents
+    width = max((len(resident.lengths) for resident in residents), default=0)
+    counts = np.ones((len(residents), width), dtype=np.int64)
+    strides = np.zeros((len(residents), width), dtype=np.int64)
+    for number, resident in enumerate(residents):
+        counts[number, : len(resident.lengths)] = resident.lengths
+        strides[number, : len(resident.strides)] = resident.strides
+    sizes = [element_bytes(program.regions[resident.region].dtype) for resident in residents]
+    return counts, strides, np.array(sizes, dtype=np.int64)
 
 
 def residents_of(program: Program) -> tuple[tuple[int, int, int], ...]:
     """Place and hull of each resident; raises ProgramError for one that leaves its place."""
-    found = []
-    for number, resident in enumerate(program.residents):
-        size = element_bytes(program.regions[resident.region].dtype)
-        hull = spans(np.array([resident.address]), *_extents(resident), np.array([size]))
-        low, high = int(hull.low[0]), int(hull.high[0])
-        capacity = program.places[resident.place].capacity_bytes
-        if hull.is_far[0] or low < 0 or high > capacity:
-            raise ProgramError(f"resident {number} leaves its memory", violation="address", actual=high, limit=capacity)
-        found.append((resident.place, low, high))
-    return tuple(found)
+    places = [resident.place for resident in program.residents]
+    addresses = np.array([resident.address for resident in program.residents], dtype=np.int64)
+    capacities = np.array([program.places[place].capacity_bytes for place in places], dtype=np.int64)
+    hulls = spans(addresses, *_extents(program))
+    outside = np.flatnonzero(hulls.is_far | (hulls.low < 0) | (hulls.high > capacities))
+    if len(outside):
+        first = outside[0]
+        raise ProgramError(
+            f"resident {first} leaves its memory",
+            violation="address",
+            actual=int(hulls.high[first]),
+            limit=int(capacities[first]),
+        )
+    return tuple(zip(places, hulls.low.tolist(), hulls.high.tolist(), strict=True))
 
 
-def normal_residents(program: Program, residents: tuple[tuple[int, int, int], ...]) -> dict[int, list[Normal]]:
-    """By place the residents of a program that lie there; raises ProgramError where elements of one overlap."""
-    found: dict[int, list[Normal]] = {}
-    # all at once, with as many axes as any of them has
-    count = len(program.residents)
-    width = max((len(resident.lengths) for resident in program.residents), default=0)
-    counts, strides = np.ones((count, width), dtype=np.int64), np.zeros((count, width), dtype=np.int64)
-    for number, resident in enumerate(program.residents):
-        counts[number, : len(resident.lengths)] = resident.lengths
-        strides[number, : len(resident.strides)] = resident.strides
+def normal_residents(program: Program, residents: tuple[tuple[int, int, int], ...]) -> Normal:
+    """The residents of a program in normal form; raises ProgramError where elements of one overlap."""
     lows = np.array([low for _, low, _ in residents], dtype=np.int64)
-    sizes = np.array([element_bytes(program.regions[resident.region].dtype) for resident in program.residents])
-    normal = normalise(lows, counts, strides, sizes.astype(np.int64))
+    normal = normalise(lows, *_extents(program))
     if normal.repeats.any() or normal.tangles.any():
         raise ProgramError("a resident's elements lie on one another", violation="twice")
-    for number, (place, _, _) in enumerate(residents):
-        row = slice(number, number + 1)
-        found.setdefault(place, []).append(
-            Normal(
-                low=normal.low[row],
-                counts=normal.counts[row],
-                strides=normal.strides[row],
-                repeats=normal.repeats[row],
-                tangles=normal.tangles[row],
-            )
-        )
-    return found
+    return normal

@@ -126,7 +126,7 @@ class _Chooser:
         self._lowering, self._profile, self._facts = choose.lowering, choose.profile, facts
         self._objective, self._rate = choose.options.objective, choose.profile.dram_bytes_per_cycle
         self._rivals, self._outside = rivals, outside
-        # what groups take by themselves: by ops and tiling, and by what groups that take the same have in common
+        # what groups take by themselves: by ops and tiling, and by what those that take the same have in common
         self._alone: dict[tuple[int, Tiling], _Met] = {}
         self._alike: dict[tuple[object, ...], Totals] = {}
         # what takes more than all of a budget to be lowered
@@ -149,9 +149,9 @@ class _Chooser:
             if any(_same(grouped, one.grouped) for one in tried):
                 continue
             may_be_best = origin == "simulation" or self._may_be_best(grouped, tried[0])
-            other = self._simulated_whole(origin, grouped) if may_be_best else None
-            if other is not None:
-                tried.append(other)
+            time = self._time_of(grouped) if may_be_best else None
+            if time is not None:
+                tried.append(self._tried(origin, grouped, time))
                 self._keep_best(tried)
             elif origin == "rules" or origin == "none":
                 excluded.append(origin)
@@ -180,10 +180,13 @@ class _Chooser:
             choice = _choice(grouped, group)
             self._alone[group, choice.tiling] = _Met(choice, self._figures(part))
 
-    def _simulated_whole(self, origin: Origin, grouped: Grouped) -> _Tried | None:
-        """A plan whose program was simulated; None if it has none."""
-        whole = self._whole(self._bare(grouped))
-        return None if whole is None or whole.time is None else self._tried(origin, grouped, whole.time)
+    def _time_of(self, grouped: Grouped) -> ProgramTime | None:
+        """The time of a plan's program; None if it has none, or exceeds a limit."""
+        bare = self._bare(grouped)
+        whole = self._whole(bare)
+        if whole is not None and whole.time is None:
+            del self._lowering.lowered.programs[key_of(bare.groups)]
+        return None if whole is None else whole.time
 
     def _keep_best(self, tried: list[_Tried]) -> None:
         """Sort plans, the best first, and forget the programs of the others: they take much memory."""
@@ -265,11 +268,11 @@ class _Chooser:
         best = apart = self._rivals.taken_apart(first) if first.apart else first
         if first.apart:
             may_be_best = self._may_be_best(apart, price)
-            whole = self._whole(self._bare(apart)) if may_be_best else None
-            if whole is None or whole.time is None:
+            time = self._time_of(apart) if may_be_best else None
+            if time is None:
                 best = apart = first
             else:
-                self._meet(apart, whole.time)
+                self._meet(apart, time)
         least = self._sum(best)
         assert least is not None
         self._left = self._budget
@@ -431,26 +434,25 @@ class _Chooser:
     # --- whole plans --------------------------------------------------------------------------------------------------
 
     def _whole(self, found: FusedSegment) -> LoweredSegment | None:
-        """A segment's program and its time, which the lowering then knows; None if it has none, or exceeds a limit."""
+        """A segment's program and its time, which the lowering then knows; None if it has none.
+
+        One that exceeds a limit of the profile has no time; the lowering, which is asked for it next, refuses it.
+        """
         known, key = self._lowering.lowered.programs, key_of(found.groups)
         if tiles_of(found.groups) > self._tiles_max:
             return None
 
-        def simulated() -> LoweredSegment | None:
+        def simulated() -> LoweredSegment:
             lowered = self._lowering.within_limits(
                 lambda: self._lowering.steps_of(self._facts, found, found.groups), self._actions_max
             )
             assert lowered.program is not None
-            if self._lowering.refused(self._facts, found, lowered) is not None:
-                return None
-            return replace(lowered, time=time_of(lowered.program, self._profile))
+            refused = self._lowering.refused(self._facts, found, lowered) is not None
+            return lowered if refused else replace(lowered, time=time_of(lowered.program, self._profile))
 
-        if key not in known:
-            lowered = _if_it_can_be(simulated)
-            if lowered is None:
-                return None
+        if key not in known and (lowered := _if_it_can_be(simulated)) is not None:
             known[key] = lowered
-        return known[key]
+        return known.get(key)
 
     def _proved(self, found: FusedSegment) -> LoweredSegment | None:
         """A segment's program, proved, which the lowering then has; None if it is unsafe or exceeds a limit."""

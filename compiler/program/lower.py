@@ -80,7 +80,7 @@ class LoweredGraph:
 class Lowered:
     """What was lowered of one graph: segments by their groups and tilings, and groups that others may be like.
 
-    `programs`: of segments that are not proved yet, with their time.
+    `programs`: of segments that are not proved yet, with their time if they keep the limits of the profile.
     """
 
     graph: Graph | None = None
@@ -132,6 +132,7 @@ class LowerSegments:
                 if len(found.segment.ops) == 1:
                     raise _last_word(facts, found.segment.ops, refused)
                 compiler.refuse(found.segment.ops, refused)
+                self.lowered.programs.pop(key_of(found.groups), None)
                 cut.append(refused.error)
             elif lowered is not None:
                 result.append(lowered)
@@ -217,12 +218,18 @@ class LowerSegments:
     def _safe(self, steps: Callable[[], SegmentSteps], known: LoweredSegment | None) -> LoweredSegment:
         """A segment's program, the `known` one if there is one, proved; ProgramError where it cannot be.
 
-        Statements are found from a few tiles. Should they not hold at others, the segment is listed command by command.
+        Statements, and what they wait for, are found from a few tiles. Should that not hold at others, all tiles of
+        groups that hand tensors on are looked at; then the segment is listed command by command.
         """
         try:
             lowered = known or self.within_limits(steps)
             # a program over its limits is refused, so it needs no proof
             return lowered if self._exceeds(lowered) else self._with_proof(lowered)
+        except ProgramError as error:
+            if error.violation == "size":
+                raise
+        try:
+            return self._with_proof(LoweredSegment.of(steps().lowered(walks_whole=True)))
         except ProgramError as error:
             if error.violation == "size":
                 raise

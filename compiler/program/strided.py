@@ -7,7 +7,7 @@ access; dimensions are columns, and the last column of the normal form are the b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -69,6 +69,10 @@ class Normal:
         """Bytes of each access, repetitions left out."""
         product: NDArray[np.float64] = np.prod(self.counts.astype(np.float64), axis=1)
         return product
+
+    def chosen(self, which: Flags) -> Normal:
+        """Some of the accesses."""
+        return Normal(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
 
 
 def normalise(low: Ints, counts: Ints, strides: Ints, run_bytes: Ints) -> Normal:

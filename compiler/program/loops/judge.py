@@ -226,18 +226,20 @@ def _window_of(low: int, shape: int, seen: Any, sizes: Any) -> Any:
 
 @compiled(allocates=False)
 def _meet(one: int, other: int, seen: Any, shapes: Any, shape_columns: Any, pairs: Any) -> bool:
-    """True if two windows of a memory have a byte in common; pairs that have none are noted."""
-    lows, its = seen[0], seen[1]
-    reaches = shapes[2]
-    if lows[one] >= lows[other] + reaches[its[other]] or lows[other] >= lows[one] + reaches[its[one]]:
+    """True if two windows of a memory have a byte in common; notes shapes that have none so far from each other."""
+    lows, its, reaches = seen[0], seen[1], shapes[2]
+    ahead = lows[other] - lows[one]
+    if ahead >= reaches[its[one]] or -ahead >= reaches[its[other]]:
         return False
-    pair, key = _hash(one, other, len(pairs)), one << 32 | other
-    if pairs[pair] == key:
+    alike, distances, classes = pairs
+    key = classes[its[one]] << 32 | classes[its[other]]
+    pair = _hash(key, ahead, len(alike))
+    if alike[pair] == key and distances[pair] == ahead:
         return False
     counts, strides = shape_columns
     if meet(lows[other], its[other], lows[one], its[one], shapes, counts, strides):
         return True
-    pairs[pair] = key
+    alike[pair], distances[pair] = key, ahead
     return False
 
 
@@ -394,7 +396,7 @@ def _mark(window: int, log: int, statement: int, number: int, seen: Any, sizes: 
     "UniTuple(int64[::1], 9), UniTuple(int64[:, ::1], 2), UniTuple(int64[::1], 5), UniTuple(int64[:, ::1], 2), "
     "UniTuple(int64[::1], 3), UniTuple(int64[::1], 3), uint8[::1], UniTuple(int64[::1], 5), UniTuple(int64[::1], 6), "
     "UniTuple(int64[:, ::1], 4), UniTuple(int64[::1], 12), UniTuple(int64[::1], 5), int64[::1], int64[:, ::1], "
-    "int64[:, ::1], int64[::1], int64[:, ::1], UniTuple(int64[::1], 5), int64[::1])",
+    "int64[:, ::1], int64[::1], int64[:, ::1], UniTuple(int64[::1], 7), int64[::1])",
     allocates=False,
 )
 def judge_iteration(
@@ -437,7 +439,8 @@ def judge_iteration(
     groups, queues, first_parts, are_apart, are_calls, _, _, origins = statements
     run_offsets = runs[0]
     part_offsets, _, of_memory, of_shape, of_log, base_lows, _, _, _ = accesses
-    places, windows, holds, latest_rows, pairs = scratch
+    places, windows, holds, latest_rows = scratch[:4]
+    pairs = scratch[4:]
     for group in range(len(group_origins)):
         holds[group] = NONE
     for statement in range(begin, stop):

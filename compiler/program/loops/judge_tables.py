@@ -40,10 +40,11 @@ class JudgeTables:
 
     By statement: `groups` (alike in space and stage), `queues`, `turns` (`periods.py`), and in `most_accesses` how many
     accesses it has in an iteration. By group: `group_origins`, `group_columns`. By access on the chip, or read of the
-    DRAM where it is written: `accesses`, `access_columns`; their `shapes` and `shape_columns`. `logs`: lists of marks,
-    by memory, engine and kind. By memory: `places`, and in `words` its first byte, the bytes of a word, and where it
-    begins in `written`, which says what each word is. `late`, `pieces`, `tiles`: who writes to the DRAM. Raises
-    ProgramError if the memories are too large, or residents lie on one another.
+    DRAM where it is written: `accesses`, `access_columns`; their `shapes` and `shape_columns`, and by shape its number
+    among those that differ in more than their memory, `classes`. `logs`: lists of marks, by memory, engine and kind. By
+    memory: `places`, and in `words` its first byte, the bytes of a word, and where it begins in `written`, which says
+    what each word is. `late`, `pieces`, `tiles`: who writes to the DRAM. Raises ProgramError if the memories are too
+    large, or residents lie on one another.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class JudgeTables:
         )
         columns, counts, strides = shape_columns(joined(alike, writes.shapes, blank))
         self.shapes, self.shape_columns = columns, (counts, strides)
+        _, self.classes = distinct([columns[1], *counts.T, *strides.T])
         self._accesses_on_chip = judged[on_chip]
         # what leaves marks: reads, and writes, of an engine in a memory
         leaves = np.flatnonzero(on_chip & (kinds != Kind.OVERWRITTEN))
@@ -222,19 +224,19 @@ class JudgeTables:
     def _memories(self, limits: ProgramLimits) -> None:
         """What is written of each memory on the chip: nothing but residents."""
         found, program = self._found, self._program
-        residents = normal_residents(self._program, found.residents)
         of_place = {place: number for number, place in enumerate(self.places.tolist())}
+        lasting = np.array([of_place.get(place, NONE) for place, _, _ in found.residents], dtype=np.int64)
+        its = normal_residents(program, found.residents).chosen(lasting != NONE)
+        lasting, shapes = lasting[lasting != NONE], shapes_of(its.counts, its.strides)
         rows = self._accesses_on_chip
         numbers = np.array([of_place[place] for place in found.places[rows].tolist()], dtype=np.int64)
         count = len(self.places)
         begins, stops = np.full(count, 1 << 62), np.zeros(count, dtype=np.int64)
         np.minimum.at(begins, numbers, found.least[rows])
         np.maximum.at(stops, numbers, found.most[rows])
-        lasting = [(of_place[place], its) for place, all_of in residents.items() if place in of_place for its in all_of]
-        shapes = [shapes_of(its.counts, its.strides) for _, its in lasting]
-        for (number, its), shape in zip(lasting, shapes, strict=True):
-            reach = int(shape.runs[0] + ((shape.counts - 1) * shape.strides).sum())
-            begins[number], stops[number] = min(begins[number], its.low[0]), max(stops[number], its.low[0] + reach)
+        np.minimum.at(begins, lasting, its.low)
+        reaches = shapes.runs + ((shapes.counts - 1) * shapes.strides).sum(axis=1)
+        np.maximum.at(stops, lasting, its.low + reaches)
         # a word is as large as all accesses of a memory allow
         words = np.zeros(count, dtype=np.int64)
         all_shapes = shapes_of(found.counts[rows], found.strides[rows])
@@ -242,9 +244,8 @@ class JudgeTables:
         moves += [*all_shapes.strides.T, *found.slopes[rows].T]
         for part in moves:
             np.gcd.at(words, numbers, part)
-        for (number, its), shape in zip(lasting, shapes, strict=True):
-            parts = [its.low - begins[number], shape.runs, shape.strides.ravel()]
-            words[number] = np.gcd(words[number], np.gcd.reduce(np.concatenate(parts)))
+        for part in (its.low - begins[lasting], shapes.runs, *shapes.strides.T):
+            np.gcd.at(words, lasting, part)
         words = np.maximum(words, 1)
         sizes = -(-(stops - begins) // words)
         if sizes.sum() > limits.shadow_bytes:
@@ -256,26 +257,24 @@ class JudgeTables:
             )
         self.words = (begins, words, (np.cumsum(sizes) - sizes).astype(np.int64))
         self.written = np.zeros(int(sizes.sum()), dtype=np.uint8)
-        for (number, its), shape in zip(lasting, shapes, strict=True):
-            columns, counts, strides = shape_columns(shape)
-            memory = np.array([number])
-            zero = np.zeros(1, dtype=np.int64)
-            seen = touch_all(
-                its.low,
-                zero,
-                memory,
-                *self.words[:2],
-                self.written,
-                self.words[2],
-                columns,
-                counts,
-                strides,
-                RESIDENT,
-            )
-            if seen[0] & 3:
-                place = program.places[int(self.places[number])]
-                name = f"{place.level.value} {place.number}"
-                raise ProgramError("residents lie on one another", violation="twice", actual=name)
+        columns, counts, strides = shape_columns(shapes)
+        seen = touch_all(
+            its.low,
+            np.arange(len(lasting)),
+            lasting,
+            *self.words[:2],
+            self.written,
+            self.words[2],
+            columns,
+            counts,
+            strides,
+            RESIDENT,
+        )
+        twice = np.flatnonzero(seen & 3)
+        if len(twice):
+            place = program.places[int(self.places[lasting[twice[0]]])]
+            name = f"{place.level.value} {place.number}"
+            raise ProgramError("residents lie on one another", violation="twice", actual=name)
 
 
 def targets_of(instances: Instances) -> Targets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -13,6 +14,7 @@ from compiler.options import parse_options
 from compiler.profile.load import profile_from_values
 from compiler.program.errors import ProgramError
 from compiler.program.loops.proof import ProvedProgram, prove
+from compiler.program.lower import LoweredSegment, LowerSegments
 from compiler.program.program import Program
 from compiler.program.steps.assemble import GroupStatements
 from compiler.program.steps.segment import SegmentSteps
@@ -48,6 +50,25 @@ def test_a_segment_of_too_many_commands_is_cut_until_its_programs_keep_the_limit
     assert cut.report.values_checked
 
 
+def test_a_program_that_exceeds_a_limit_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made to choose a plan is not made again to be refused."""
+    (program,) = compiled(4, "search").report.programs
+    made: list[Program] = []
+    within_limits = LowerSegments.within_limits
+
+    def noted(self: LowerSegments, steps: Callable[[], SegmentSteps], actions_max: float = inf) -> LoweredSegment:
+        found = within_limits(self, steps, actions_max)
+        assert found.program is not None
+        made.append(found.program)
+        return found
+
+    monkeypatch.setattr(LowerSegments, "within_limits", noted)
+    cut = compiled(4, "search", commands=program.commands - 1)
+    assert len(cut.report.programs) > 1
+    exceeding = [its.commands.tobytes() for its in made if len(its.commands) >= len(made[0].commands)]
+    assert len(exceeding) == 1
+
+
 def test_an_op_whose_program_is_too_long_alone_is_refused_with_the_field_to_raise() -> None:
     with pytest.raises(LimitError) as caught:
         compiled(1, commands=2)
@@ -80,19 +101,20 @@ def test_the_plan_is_told_once_and_passes_that_went_back_are_timed() -> None:
     assert [timing.name for timing in found.timings].count("program") > 1
 
 
-def test_a_program_whose_statements_do_not_hold_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PROG-4, PROG-7: what the proof refuses is lowered again, command by command."""
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_program_whose_statements_do_not_hold_is_made_again(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """PROG-4, PROG-7: what the proof refuses is lowered again, at last command by command."""
     refused: list[Program] = []
 
     def judged(program: Program, **others: Any) -> ProvedProgram:
-        if not refused:
+        if len(refused) < times:
             refused.append(program)
             raise ProgramError("refused on purpose", violation="dependency")
         return prove(program, **others)
 
     monkeypatch.setattr("compiler.program.lower.prove", judged)
     found = compiled(2)
-    assert refused
+    assert len(refused) == times
     assert found.report.values_checked
     assert not found.plan.degraded
 
