@@ -218,18 +218,12 @@ class LowerSegments:
     def _safe(self, steps: Callable[[], SegmentSteps], known: LoweredSegment | None) -> LoweredSegment:
         """A segment's program, the `known` one if there is one, proved; ProgramError where it cannot be.
 
-        Statements, and what they wait for, are found from a few tiles. Should that not hold at others, all tiles of
-        groups that hand tensors on are looked at; then the segment is listed command by command.
+        Statements are found from a few tiles. Should they not hold at others, the segment is listed command by command.
         """
         try:
             lowered = known or self.within_limits(steps)
             # a program over its limits is refused, so it needs no proof
             return lowered if self._exceeds(lowered) else self._with_proof(lowered)
-        except ProgramError as error:
-            if error.violation == "size":
-                raise
-        try:
-            return self._with_proof(LoweredSegment.of(steps().lowered(walks_whole=True)))
         except ProgramError as error:
             if error.violation == "size":
                 raise

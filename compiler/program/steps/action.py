@@ -148,10 +148,6 @@ class Steps(Protocol):
         """How many there are; in each, every unit that has something to do goes on."""
 
     @property
-    def passes(self) -> bool:
-        """True if a tensor stays on the chip before or behind the group."""
-
-    @property
     def once(self) -> Sequence[bool]:
         """By step, in the order of a tile: whether it is done once."""
 

@@ -4,8 +4,6 @@ A *node* is a step of a group on an engine. Who meets whom in a memory is found 
 walked through, only the first and last values of each run (`walked`): values in between behave as these do. Tiles
 next to larger or smaller ones are walked through whole: what is loaded for a smaller tile overwrites a part of a larger
 one, which may be read last in any iteration of its inner loops. The proof of the program tells whether that was enough.
-Where it was not, groups between which a tensor stays on the chip are walked through whole: one may read what only a
-tile in between made.
 """
 
 from __future__ import annotations

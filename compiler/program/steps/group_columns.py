@@ -64,17 +64,15 @@ class GroupColumns:
     """What a group comes to.
 
     `keys`: the different keys of its commands, `samples` the numbers of one command of each. `first`: its first
-    commands; `walked`: those that are walked through for conflicts; `between`: all, of a group that loops and before or
-    behind which a tensor stays on the chip. `statements`: those of its loops, or `first` one by one (`is_listed`).
-    `ends`: where statements that read or write the DRAM are at the ends of their runs, (base, end) addresses, shape
-    (n, 2).
+    commands; `walked`: those that are walked through for conflicts. `statements`: those of its loops, or `first` one by
+    one (`is_listed`). `ends`: where statements that read or write the DRAM are at the ends of their runs, (base, end)
+    addresses, shape (n, 2).
     """
 
     keys: Sequence[Copy | Call]
     samples: Lists
     first: Commands
     walked: Commands
-    between: Commands | None
     statements: StatementColumns
     is_listed: bool
     ends: Ints
@@ -97,8 +95,6 @@ class GroupColumns:
             "walked": (self.walked.kinds, self.walked.numbers),
             "statements": (self.statements.kinds, self.statements.numbers),
         }
-        if self.between is not None:
-            lists["between"] = self.between.kinds, self.between.numbers
         if self.is_listed:
             del lists["walked"], lists["statements"]
         places = {name: _dram_numbers(*its, in_dram) for name, its in lists.items()}
@@ -113,7 +109,6 @@ class GroupColumns:
             samples=moved["samples"],
             first=first,
             walked=first if self.is_listed else replace(self.walked, keys=keys, numbers=moved["walked"]),
-            between=self.between and replace(self.between, keys=keys, numbers=moved["between"]),
             statements=replace(self.statements, numbers=moved.get("statements", moved["first"])),
         )
 
@@ -173,11 +168,7 @@ def columns_of(steps: Steps, listed_max: int) -> GroupColumns:
         every = commands.at(np.arange(-1, steps.iterations), kinds)
         return _columns(steps, kinds, every, every, None)
     first = commands.first(max(_COMMANDS_MAX, listed_max), _ITERATIONS_MAX, steps.iterations, kinds)
-    columns = _columns(steps, kinds, first, commands.at(walked(cells), kinds), found)
-    if not steps.passes:
-        return columns
-    # all kinds are known by now, so none is numbered anew
-    return replace(columns, between=commands.at(np.arange(-1, steps.iterations), kinds))
+    return _columns(steps, kinds, first, commands.at(walked(cells), kinds), found)
 
 
 def _up_to(cells: Cells, most: int, behind: Sequence[int]) -> list[Statement] | None:
@@ -228,7 +219,6 @@ def _columns(
         samples=Lists.of(kinds.first),
         first=first,
         walked=its_walked,
-        between=None,
         statements=statements,
         is_listed=found is None,
         ends=np.array([pair for its in found or () for pair in _ends(its)], dtype=np.int64).reshape(-1, 2),

@@ -119,11 +119,6 @@ class GroupSteps:
             for action in self.at(step, number * self._width + moment)
         )
 
-    @property
-    def passes(self) -> bool:
-        """True if a tensor stays on the chip before or behind the group."""
-        return bool(self.lowering.shares)
-
     # --- the tree -----------------------------------------------------------------------------------------------------
 
     def _ends_of_runs(self) -> list[int]:

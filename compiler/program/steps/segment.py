@@ -107,24 +107,23 @@ class SegmentSteps:
         """How many actions lowering the groups took, equal ones once, whenever they were lowered."""
         return sum(group.actions for group in dict.fromkeys(group.original or group for group in self.groups))
 
-    def lowered(self, listed_max: int = LISTED_MAX, actions_max: float = inf, *, walks_whole: bool = False) -> Program:
+    def lowered(self, listed_max: int = LISTED_MAX, actions_max: float = inf) -> Program:
         """The program; of the orders that each group may have the one in which the group alone is fastest.
 
         Groups of at most `listed_max` commands do not loop, nor do those that loops hardly shorten (0: all loop, but
-        for those of one iteration), nor those without an order that all iterations have. `walks_whole`: what groups
-        wait for of others between which a tensor stays on the chip is looked for in all iterations. Raises
-        TooManyActionsError where it takes more than `actions_max` actions.
+        for those of one iteration), nor those without an order that all iterations have. Raises TooManyActionsError
+        where it takes more than `actions_max` actions.
         """
         limits = [listed_max] * len(self.groups)
         while True:
             try:
-                return self._lowered(limits, actions_max, walks_whole=walks_whole)
+                return self._lowered(limits, actions_max)
             except NoCommonOrderError as error:
                 if limits[error.group] == LISTED_ALL:
                     raise
                 limits[error.group] = LISTED_ALL
 
-    def _lowered(self, limits: Sequence[int], actions_max: float, *, walks_whole: bool) -> Program:
+    def _lowered(self, limits: Sequence[int], actions_max: float) -> Program:
         found: list[_Found] = []
         left, met = actions_max, set[SegmentGroup]()
         for lowered, limit in zip(self.groups, limits, strict=True):
@@ -145,9 +144,7 @@ class SegmentSteps:
         ]
         nodes = Nodes.of((number, *its) for number, one in enumerate(columns) for its in _nodes_of(one))
         iterations = [its.iterations for its in columns]
-        conflicts = between = conflicts_of(nodes, [its.walked for its in columns], iterations, regions)
-        if walks_whole and any(its.between is not None for its in columns):
-            between = conflicts_of(nodes, [its.between or its.walked for its in columns], iterations, regions)
+        conflicts = conflicts_of(nodes, [its.walked for its in columns], iterations, regions)
         groups = [self._statements(number, its, nodes, first_kinds[number]) for number, its in enumerate(columns)]
         keys = [key for its in columns for key in its.keys]
         program = self._program(self._rows(keys, np.arange(len(keys)), Lists.joined([its.samples for its in columns])))
@@ -159,7 +156,7 @@ class SegmentSteps:
             ordered.append(chosen)
             waits.append(Waits(inside.owners + begin, inside.names + begin, inside.distances))
             begin += len(group.kinds)
-        waits.append(waits_before(ordered, between))
+        waits.append(waits_before(ordered, conflicts))
         assembled = assemble(ordered, Waits(*(np.concatenate(columns) for columns in zip(*waits, strict=True))))
         return replace(
             self._program(assembled.rows),
@@ -215,7 +212,7 @@ class SegmentSteps:
 
 def _nodes_of(found: GroupColumns) -> Iterator[tuple[Ints, Ints]]:
     """Steps and engines of all that a group has."""
-    for its in (found.first, found.walked, found.between or found.walked, found.statements):
+    for its in (found.first, found.walked, found.statements):
         yield its.steps, its.queues
 
 

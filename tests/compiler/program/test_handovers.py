@@ -9,18 +9,17 @@ import pytest
 from compiler.profile.load import profile_from_values
 from compiler.profile.schema import Profile
 from compiler.program.program import Opcode
-from compiler.program.steps.segment import SegmentSteps
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.tile import Handed, Handover, Spread
 from compiler.tiling.tiled import TiledGroup
-from tests.compiler.program.lowered import Lowered, Network, lower, segment_of
+from tests.compiler.program.lowered import Lowered, Network, lower
 from tests.compiler.tiling.tilings import configuration
 from tests.models import Model
 from tests.profiles import profile_values
 
 SIDE = 8
-# how many times as many rows a map has that is made in many iterations
-FINE = 6
+# an eighth of a map of 8 x 8 x 8 float32
+PART = SIDE * SIDE * 4
 
 
 def linked(cores: int) -> Profile:
@@ -43,15 +42,15 @@ def clusters(port: float | None) -> Profile:
     return profile_from_values(values)
 
 
-def handed_on(profile: Profile, made: dict[str, int], held: str, taken: dict[str, int], rows: int = SIDE) -> Lowered:
+def handed_on(profile: Profile, made: dict[str, int], held: str, taken: dict[str, int]) -> Lowered:
     """Two convolutions on all units, each a group with a tile per unit; between them units hold parts along an axis."""
     model = Model()
-    x = model.input([1, SIDE, rows, SIDE], "x")
+    x = model.input([1, SIDE, SIDE, SIDE], "x")
     model.output(model.conv(model.conv(x, SIDE, SIDE, 1, pad=0), SIDE, SIDE, 1, pad=0))
     network, units = Network(model), profile.units.count
-    share = (rows if held == "H" else SIDE) // units
+    share = SIDE // units
     handed = Handed(place=0, axis=held, share=share, before_end=0)
-    size = SIDE * rows * SIDE * 4 // units
+    size = share * PART
     groups = []
     for op, tile, handover in (
         (0, made, Handover(hands=handed, takes=(), held_bytes=size)),
@@ -114,16 +113,3 @@ def test_clusters_whose_memories_take_all_that_comes_are_served_one_after_the_ot
     free, ported = (served(handed_on(clusters(port), {"C": 2}, "C", {"H": 2}), 1) for port in (None, 64))
     assert [its[0] for its in free] == [1, 0, 0, 0]
     assert are_apart(ported)
-
-
-def test_groups_that_hand_on_are_walked_through_whole() -> None:
-    """A later group may read what only a tile in between made, of more than those at the ends of runs (PROG-5)."""
-    lowered = handed_on(linked(2), {"H": 1}, "H", {"H": SIDE * FINE // 2}, rows=SIDE * FINE)
-    steps = SegmentSteps(
-        *segment_of(lowered.network, *lowered.groups, resident_bytes=0, profile=lowered.groups[0].profile)
-    )
-    columns = steps.groups[0].columns(0)
-    assert not columns.is_listed
-    assert columns.iterations == SIDE * FINE // 2
-    assert columns.between is not None
-    assert {*columns.between.iterations.tolist()} >= {*range(columns.iterations)}
