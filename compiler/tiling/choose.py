@@ -30,6 +30,7 @@ from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.lowerable import FORM_RULES, lowering_check
 from compiler.tiling.placement import Placement
+from compiler.tiling.same_weights import bytes_again, same_weights
 from compiler.tiling.sizes import SizeTable, Stage, stage_sizes, tensors_of
 from compiler.tiling.split import STEPS, Split, split_candidates
 from compiler.tiling.tile import Configuration, HaloMode, Spread
@@ -108,7 +109,7 @@ def _may_gain(geometry: GroupGeometry, profile: Profile, outcome: Choice | None)
     """
     if outcome is None:
         return not profile.is_stationary
-    weights = 0 if profile.is_stationary else geometry.weight_bytes - geometry.bytes_again(geometry.same_weights)
+    weights = 0 if profile.is_stationary else geometry.weight_bytes - bytes_again(geometry, same_weights(geometry))
     once = geometry.input_bytes + weights + geometry.output_bytes
     cost = outcome.cost
     least = max(cost.compute_cycles, once / dram_port_bytes_per_cycle(profile, profile.units.count))

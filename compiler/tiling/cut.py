@@ -129,6 +129,14 @@ class GroupCut:
         """How many units read the same weights from DRAM, each for itself."""
         return 1 if reads_are_shared(self.profile) or self.shares_weights_out else self.walk.units
 
+    def needs_all_channels(self, op: OpFacts) -> bool:
+        """True if every tile needs all output channels of an op: a view may make other axes of them."""
+        if op.channel_axis is None:
+            return True
+        _, starts, stops = self.core_frustums.boxes[op.output][op.channel_axis]
+        extent = self.geometry.facts.tensors[op.output].shape[op.channel_axis]
+        return int(starts.max()) == 0 and int(stops.min()) == extent
+
     def channels_of_core(self, op: OpFacts) -> int:
         """Output channels of an op that one core makes at a time."""
         channels = self.core_frustums.channels(op)
@@ -154,3 +162,33 @@ class GroupCut:
         return frozenset(
             o.tensor for o in product.operands if o.is_summed and not o.constant and o.tensor in self.geometry.inputs
         )
+
+    @property
+    def is_whole_map(self) -> bool:
+        """True if every map of the group fits on chip as spread, one or more images at once (SPEC section 1)."""
+        extents = dict(zip(self.geometry.output.axes, self.geometry.output.shape, strict=True))
+        rows = self.walk.rows
+        for axis, extent in extents.items():
+            if axis in ("N", "C"):
+                continue
+            share = extent
+            if self.configuration.spread is Spread.BANDS and axis == rows:
+                share = ceil_div(extent, self.configuration.units)
+            if self.tile[axis] < share:
+                return False
+        return True
+
+    @property
+    def exchanges(self) -> bool:
+        """True if units pass each other halos."""
+        return any(mode is HaloMode.EXCHANGE for _, mode in self.configuration.halo)
+
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes of the part of the inputs that the outputs need, once."""
+        return self.geometry.needed_input_bytes
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Input bytes read over all tiles, halos and re-reads included, and partial sums that leave the chip."""
+        return sum(self.frustums.made_bytes(name) for name in self.geometry.inputs)

@@ -27,6 +27,7 @@ from compiler.tiling.geometry import GroupGeometry, reads_own_channels
 from compiler.tiling.handed import handed_tensors, taken_tensors
 from compiler.tiling.op_columns import OpArrays, op_arrays
 from compiler.tiling.pace import Passed, awaited_cycles, hidden_transfers, summed_in_turn
+from compiler.tiling.same_weights import bytes_again, same_parts, same_weights
 from compiler.tiling.sharing import passed_parts
 from compiler.tiling.sizes import SizeTable
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, WeightHome
@@ -258,7 +259,7 @@ class _Plans:
         fits = np.array([plan.weights.held_bytes for plan in plans]) * held <= room
         # what waits in the cores does so once
         geometry = self.geometry
-        again = (geometry.bytes_again(geometry.same_weights), geometry.bytes_again(geometry.same_parts))
+        again = tuple(bytes_again(geometry, same(geometry)) for same in (same_weights, same_parts))
         total = geometry.weight_bytes - np.where(fits & (parts == 1), np.where(self.parts == 1, *again), 0)
         # parts wait in the cores if each has a buffer of its own
         waits = (self.rounds == 1) | ((held <= _BUFFERS) & fits)
@@ -396,7 +397,7 @@ class _Plans:
         tiles = self.tiles * self.slices
         first = np.minimum(self.units, tiles) / tiles
         turns, alone = self.repeats, 1 if self.is_shared else np.where(self.channels | self.sums, 1, self.units)
-        pairs = zip(self.geometry.ops, self.geometry.same_weights, strict=True)
+        pairs = zip(self.geometry.ops, same_weights(self.geometry), strict=True)
         comes = [0 if self.profile.is_stationary or same is not None else op.weight_bytes for op, same in pairs]
         weights = np.array(comes)
         come = self.loaded * first + np.cumsum(weights[:, None] * alone / (self.slices * self.input_slices), axis=0)

@@ -320,7 +320,7 @@ class GroupGeometry:
     def channel_boxes(self) -> Mapping[str, Box]:
         """Every activation's box for the first channel of the output, or whole boxes if that has no channels."""
         if "C" not in self.output.axes:
-            return self._whole_boxes
+            return self.whole_boxes
         projection = self.projections.known.get(("first channel",))
         if not isinstance(projection, Projection):
             projection = Projection({}, {"C": (np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64))})
@@ -328,7 +328,7 @@ class GroupGeometry:
         return {name: boxes.ranges for name, boxes in self.boxes_under(projection).items()}
 
     @property
-    def _whole_boxes(self) -> Mapping[str, Box]:
+    def whole_boxes(self) -> Mapping[str, Box]:
         """What is needed of every activation for the whole output."""
         return {name: boxes.ranges for name, boxes in self.boxes_under(self.projections.of({})).items()}
 
@@ -403,37 +403,9 @@ class GroupGeometry:
         return sum(op.weight_bytes for op in self.ops)
 
     @lazy
-    def same_weights(self) -> tuple[int | None, ...]:
-        """Per step the first step of an equal op that reads the same weights; None for that one, without weights."""
-        numbers = [self.facts.weight_numbers[index] for index in self.indices]
-        first: dict[int | None, int] = {}
-        for step, number in enumerate(numbers):
-            first.setdefault(number, step)
-        return tuple([None if n is None or first[n] == step else first[n] for step, n in enumerate(numbers)])
-
-    @lazy
-    def same_parts(self) -> tuple[int | None, ...]:
-        """As `same_weights`, but None where not all channels of both are needed: their parts of channels differ."""
-        if all(same is None for same in self.same_weights):
-            return self.same_weights
-        has_all = [self._needs_all_channels(op) for op in self.ops]
-        pairs = zip(self.same_weights, has_all, strict=True)
-        return tuple([same if same is not None and all_of and has_all[same] else None for same, all_of in pairs])
-
-    def _needs_all_channels(self, op: OpFacts) -> bool:
-        if op.channel_axis is None:
-            return True
-        _, starts, stops = self._whole_boxes[op.output][op.channel_axis]
-        return int(starts.min()) == 0 and int(stops.max()) == self.facts.tensors[op.output].shape[op.channel_axis]
-
-    def bytes_again(self, same: Sequence[int | None]) -> int:
-        """Bytes of weights of ops that find them as an earlier one brought them."""
-        return sum(op.weight_bytes for op, like in zip(self.ops, same, strict=True) if like is not None)
-
-    @lazy
     def needed_inputs(self) -> dict[str, int]:
         """Per input the bytes of the part that the outputs need, once."""
-        boxes = self._whole_boxes
+        boxes = self.whole_boxes
         return {
             name: prod(max(0, int(stops[0] - starts[0])) for _, starts, stops in boxes[name])
             * self.facts.tensors[name].element_bytes

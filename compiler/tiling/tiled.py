@@ -16,7 +16,7 @@ from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import largest_part
 from compiler.tiling.stages import CoreStage, beside_weights, core_stages
 from compiler.tiling.stationary import has_all_shared
-from compiler.tiling.tile import HaloMode, Spread, WeightHome
+from compiler.tiling.tile import Spread, WeightHome
 from compiler.tiling.weights import (
     StepWeights,
     align,
@@ -27,7 +27,6 @@ from compiler.tiling.weights import (
     weight_homes,
     with_fewer_cycles,
 )
-from compiler.units import ceil_div
 
 
 class TiledGroup(GroupCut):
@@ -89,30 +88,17 @@ class TiledGroup(GroupCut):
             self.geometry, self.profile, self.configuration, self.slices, self.input_parts, self.table_bytes
         )
         if self.channel_parts > 1 and any(weights.like is not None for weights in found):
+            # the parts of cores are equal where every tile needs all channels (the whole result does: `same_parts`)
+            all_of = [self.needs_all_channels(op) for op in self.geometry.ops]
             found = tuple(
                 [
-                    w if self._has_all_of(w.like, op) else replace(w, like=None)
-                    for w, op in zip(found, self.geometry.ops, strict=True)
+                    w if w.like is None or (own and all_of[w.like]) else replace(w, like=None)
+                    for w, own in zip(found, all_of, strict=True)
                 ]
             )
         if all(weights.in_one_buffer is None for weights in found) or self.is_whole_map:
             return found
         return tuple(self._with_fewer_cycles(*pair) for pair in zip(found, self.geometry.ops, strict=True))
-
-    def _has_all_of(self, like: int | None, op: OpFacts) -> bool:
-        """True if every tile needs all channels of an op and of an earlier one, so that cores have equal parts.
-
-        The whole result does (`same_parts`); a tile does not where a view makes other axes of them.
-        """
-        if like is None:
-            return True
-        for one in (op, self.geometry.ops[like]):
-            if one.channel_axis is not None:
-                _, starts, stops = self.core_frustums.boxes[one.output][one.channel_axis]
-                extent = self.geometry.facts.tensors[one.output].shape[one.channel_axis]
-                if int(starts.max()) > 0 or int(stops.min()) < extent:
-                    return False
-        return True
 
     def _with_fewer_cycles(self, weights: StepWeights, op: OpFacts) -> StepWeights:
         if weights.in_one_buffer is None:
@@ -499,26 +485,6 @@ class TiledGroup(GroupCut):
         return self.staging_bytes + sum(self.leaving.values())
 
     @property
-    def is_whole_map(self) -> bool:
-        """True if every map of the group fits on chip as spread, one or more images at once (SPEC section 1)."""
-        extents = dict(zip(self.geometry.output.axes, self.geometry.output.shape, strict=True))
-        rows = self.walk.rows
-        for axis, extent in extents.items():
-            if axis in ("N", "C"):
-                continue
-            share = extent
-            if self.configuration.spread is Spread.BANDS and axis == rows:
-                share = ceil_div(extent, self.configuration.units)
-            if self.tile[axis] < share:
-                return False
-        return True
-
-    @property
-    def exchanges(self) -> bool:
-        """True if units pass each other halos."""
-        return any(mode is HaloMode.EXCHANGE for _, mode in self.configuration.halo)
-
-    @property
     def core_tiles(self) -> int:
         """Core tiles per SRAM tile; breadth-first the most pieces of any stage."""
         if self.is_nested:
@@ -540,16 +506,6 @@ class TiledGroup(GroupCut):
         alike = piece.axes == output.axes and piece.shape == output.shape
         tile = tuple(self.tile.get(a, e) for a, e in zip(output.axes, output.shape, strict=True))
         return stage.extents if alike else tile
-
-    @property
-    def needed_bytes(self) -> int:
-        """Bytes of the part of the inputs that the outputs need, once."""
-        return self.geometry.needed_input_bytes
-
-    @property
-    def loaded_bytes(self) -> int:
-        """Input bytes read over all tiles, halos and re-reads included, and partial sums that leave the chip."""
-        return sum(self.frustums.made_bytes(name) for name in self.geometry.inputs)
 
 
 def root_of(name: str, over: Mapping[str, str]) -> str:

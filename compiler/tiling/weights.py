@@ -20,6 +20,7 @@ from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import GroupGeometry, largest_part, share_of_weight
+from compiler.tiling.same_weights import same_parts, same_weights
 from compiler.tiling.tile import Configuration, Order, Spread, WeightHome, WeightLoads
 from compiler.units import ceil_div
 
@@ -181,7 +182,7 @@ def step_weights(
             known[key] = weights
         found.append(weights)
     if slices * input_parts == 1 and not profile.is_stationary:
-        same = geometry.same_weights if cores == 1 else geometry.same_parts
+        same = same_weights(geometry) if cores == 1 else same_parts(geometry)
         found = [w if like is None else _like(w, like) for w, like in zip(found, same, strict=True)]
     of_all = geometry.worked_out[of_group] = tuple(found)
     return of_all
