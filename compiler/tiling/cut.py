@@ -129,14 +129,6 @@ class GroupCut:
         """How many units read the same weights from DRAM, each for itself."""
         return 1 if reads_are_shared(self.profile) or self.shares_weights_out else self.walk.units
 
-    def needs_all_channels(self, op: OpFacts) -> bool:
-        """True if every tile needs all output channels of an op: a view may make other axes of them."""
-        if op.channel_axis is None:
-            return True
-        _, starts, stops = self.core_frustums.boxes[op.output][op.channel_axis]
-        extent = self.geometry.facts.tensors[op.output].shape[op.channel_axis]
-        return int(starts.max()) == 0 and int(stops.min()) == extent
-
     def channels_of_core(self, op: OpFacts) -> int:
         """Output channels of an op that one core makes at a time."""
         channels = self.core_frustums.channels(op)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from compiler.ops.op_facts import OpFacts
 from compiler.tiling.geometry import GroupGeometry
+from compiler.tiling.projection import Box
 
 # Per step an earlier step, or None.
 Same = tuple[int | None, ...]
@@ -31,19 +32,20 @@ def same_parts(geometry: GroupGeometry) -> Same:
         return same
     found: Same | None = geometry.worked_out.get(("same parts",))
     if found is None:
-        has_all = [_needs_all_channels(geometry, op) for op in geometry.ops]
+        has_all = [needs_all_channels(geometry, op, geometry.whole_boxes) for op in geometry.ops]
         pairs = zip(same, has_all, strict=True)
         found = tuple([like if like is not None and own and has_all[like] else None for like, own in pairs])
         geometry.worked_out["same parts",] = found
     return found
 
 
-def _needs_all_channels(geometry: GroupGeometry, op: OpFacts) -> bool:
+def needs_all_channels(geometry: GroupGeometry, op: OpFacts, boxes: Mapping[str, Box]) -> bool:
+    """True if all tiles of these boxes need all output channels of an op: a view may make other axes of them."""
     if op.channel_axis is None:
         return True
-    _, starts, stops = geometry.whole_boxes[op.output][op.channel_axis]
+    _, starts, stops = boxes[op.output][op.channel_axis]
     extent = geometry.facts.tensors[op.output].shape[op.channel_axis]
-    return int(starts.min()) == 0 and int(stops.max()) == extent
+    return int(starts.max()) == 0 and int(stops.min()) == extent
 
 
 def bytes_again(geometry: GroupGeometry, same: Sequence[int | None]) -> int:

@@ -14,6 +14,7 @@ from compiler.ops.op_facts import OpFacts
 from compiler.tiling.cut import GroupCut
 from compiler.tiling.frustum import Frustums
 from compiler.tiling.geometry import largest_part
+from compiler.tiling.same_weights import needs_all_channels
 from compiler.tiling.stages import CoreStage, beside_weights, core_stages
 from compiler.tiling.stationary import has_all_shared
 from compiler.tiling.tile import Spread, WeightHome
@@ -89,7 +90,8 @@ class TiledGroup(GroupCut):
         )
         if self.channel_parts > 1 and any(weights.like is not None for weights in found):
             # the parts of cores are equal where every tile needs all channels (the whole result does: `same_parts`)
-            all_of = [self.needs_all_channels(op) for op in self.geometry.ops]
+            boxes = self.core_frustums.boxes
+            all_of = [needs_all_channels(self.geometry, op, boxes) for op in self.geometry.ops]
             found = tuple(
                 [
                     w if w.like is None or (own and all_of[w.like]) else replace(w, like=None)

@@ -66,18 +66,7 @@ class StepWeights:
     @property
     def beside_like(self) -> StepWeights:
         """What is left of them where the earlier step's wait in the cores, too: the address tables."""
-        only = self.table_bytes
-        return replace(
-            self,
-            size_bytes=0,
-            unit_bytes=only,
-            core_bytes=only,
-            slices=1,
-            slice_bytes=0,
-            shared_bytes=0,
-            slice_buffers=2,
-            in_one_buffer=None,
-        )
+        return _tables_alone(self.table_bytes, self.like)
 
     @lazy
     def passing_core_bytes(self) -> int:
@@ -188,6 +177,13 @@ def step_weights(
     return of_all
 
 
+def _tables_alone(size: int, like: int | None = None) -> StepWeights:
+    """What an op holds that brings no weights of its own: address tables of so many bytes."""
+    return StepWeights(
+        size_bytes=0, unit_bytes=size, core_bytes=size, slices=1, slice_bytes=0, table_bytes=size, like=like
+    )
+
+
 def _like(weights: StepWeights, like: int) -> StepWeights:
     one = weights.in_one_buffer
     return replace(weights, like=like, in_one_buffer=None if one is None else replace(one, like=like))
@@ -199,9 +195,7 @@ def _step_weights(
     """One op's weights in `parts` for units, for cores and of what is summed; slices of at most `room` bytes."""
     entries = geometry.facts.weight_entries[op.index]
     if not entries:
-        return StepWeights(
-            size_bytes=0, unit_bytes=beside, core_bytes=beside, slices=1, slice_bytes=0, table_bytes=beside
-        )
+        return _tables_alone(beside)
     units, cores, summed = parts
     depth, factor = Fraction(1), profile.weights.compression
     if op.matrix is not None:

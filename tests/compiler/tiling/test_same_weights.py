@@ -145,7 +145,7 @@ def test_parts_that_differ_are_read_once_by_cores_that_hold_all() -> None:
 
 
 def test_what_is_read_once_more_is_told_to_the_byte() -> None:
-    """Cores that share out channels need different ones: the weights come twice, of which half is needed by nobody."""
+    """Each core needs other channels of the two products: weights are read twice, and half of one read is unused."""
     plan = plan_model(two_parts().data(), builtin_profile("cluster4x4"), ONE_GROUP).plan
     assert [op.weight_loads for op in with_weights(plan)] == [1, 1]
     assert {entry.kind: entry.read_bytes for entry in plan.gap.entries} == {"shared": 2048, "unneeded": 2048}
