@@ -45,7 +45,7 @@ class StepTraffic(NamedTuple):
     the chip, beside the work of cores; first_taken_cycles: of these the ones before the first turn. filling_cycles:
     for how long cores wait until the first piece of a stage has come, and the last one has left. arriving_bytes: of
     inputs that DRAM brings for the first turn; lasting_bytes of weights, handed_bytes what units then hand on of both;
-    passing: weights that come in every turn.
+    loading_cycles: what the engine that brings them takes for them by itself. passing: weights that come in every turn.
     """
 
     op: int
@@ -74,6 +74,7 @@ class StepTraffic(NamedTuple):
     arriving_bytes: int = 0
     lasting_bytes: int = 0
     handed_bytes: int = 0
+    loading_cycles: float = 0.0
     passing: Passing | None = None
     macs: int = 0
     mac_energy_pj: float = 0.0
@@ -214,7 +215,8 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     passing = ceil(handed + taken + traffic.put_cycles)
     # with one buffer cores wait for what comes, and until units have handed on its inputs
     between = traffic.passed_on_bytes * handing
-    busy, units_decide = on_cores + ceil(moved / rate + between), between > moved / rate
+    loading = max(moved / rate, sum(step.loading_cycles for step in traffic.steps))
+    busy, units_decide = on_cores + ceil(loading + between), between > loading
     if traffic.overlapped:
         turning = _turns_cycles(traffic, rate, on_cores, profile) + traffic.unhidden_cycles
         # of several turns, or parts of one, the last one works when all the others' bytes have moved
@@ -302,8 +304,10 @@ def _turns_cycles(traffic: Traffic, rate: float, on_cores: float, profile: Profi
         filling = step.filling_cycles / traffic.turns
         work = each * (cycles if total else 1) - filling
         handed = step.handed_bytes * handing + step.first_taken_cycles
-        needs.append(Needs(step.arriving_bytes, step.lasting_bytes, handed, step.passing, filling, work))
-    return turns_cycles(needs, traffic.turns, rate, traffic.loading_share)
+        brought = step.arriving_bytes, step.lasting_bytes, step.loading_cycles
+        needs.append(Needs(*brought, handed, step.passing, filling, work))
+    # the first transfer's start-up is one that nothing hides, for all that follows
+    return turns_cycles(needs, traffic.turns, rate, traffic.loading_share, dram_startup_cycles(profile))
 
 
 def _units_take_longer(traffic: Traffic, rate: float, profile: Profile) -> bool:

@@ -29,12 +29,14 @@ class Passing(NamedTuple):
 class Needs(NamedTuple):
     """What an op needs before it works, and for how many cycles it does so in a turn.
 
-    inputs, weights: bytes from DRAM that the first turn waits for; handed: cycles in which units hand these on.
+    inputs, weights: bytes from DRAM that the first turn waits for; loading: cycles that the engine which brings them
+    takes by itself; handed: cycles in which units hand them on.
     filling: cycles of its work that may pass while it waits.
     """
 
     inputs: int
     weights: int
+    loading: float
     handed: float
     passing: Passing | None
     filling: float
@@ -45,12 +47,13 @@ class Needs(NamedTuple):
 class _Clock:
     """Cycles from the beginning, as far as the ops have been gone through.
 
-    brought: the last bytes from DRAM are there. handed: units have handed on the last of them. done: the last op has
-    ended. free, staged: weights that pass have a place in the cores, and in the SRAMs. `inputs`, `weights`: bytes that
-    DRAM was asked for so far.
+    brought: the last bytes from DRAM are there. loaded: the engine that brings them has gone through all so far. handed:
+    units have handed on the last of them. done: the last op has ended. free, staged: weights that pass have a place in
+    the cores, and in the SRAMs. `inputs`, `weights`: bytes that DRAM was asked for so far.
     """
 
     brought: float = 0.0
+    loaded: float = 0.0
     handed: float = 0.0
     done: float = 0.0
     free: float = 0.0
@@ -59,17 +62,20 @@ class _Clock:
     weights: int = 0
 
 
-def turns_cycles(ops: Sequence[Needs], turns: int, rate: float, loading_share: float | None) -> float:
+def turns_cycles(
+    ops: Sequence[Needs], turns: int, rate: float, loading_share: float | None, startup: float = 0.0
+) -> float:
     """Cycles of all turns: the first one, and each other one as long as the second (SCHED-3).
 
     `rate`: of the DRAM, in bytes per cycle; `loading_share`: the part of it that inputs get while other engines load
-    weights, None where one engine loads both, op by op.
+    weights, None where one engine loads both, op by op. `startup`: cycles of the first transfer that count elsewhere.
     """
     inputs, weights = sum(op.inputs for op in ops), sum(op.weights for op in ops)
-    clock = _Clock()
+    clock = _Clock(loaded=-startup)
     for op in ops:
         clock.inputs, clock.weights = clock.inputs + op.inputs, clock.weights + op.weights
         clock.handed += op.handed
+        clock.loaded += op.loading
         if loading_share is None:
             clock.brought += (op.inputs + op.weights) / rate
             arrived = clock.brought
@@ -77,7 +83,7 @@ def turns_cycles(ops: Sequence[Needs], turns: int, rate: float, loading_share: f
             arrived = min(clock.inputs / (rate * loading_share), (clock.inputs + weights) / rate)
             alone = min(clock.weights / (rate * (1 - loading_share)), (clock.weights + inputs) / rate)
             clock.brought = max(clock.brought, alone)
-        _work(op, clock, max(arrived, clock.brought, clock.handed))
+        _work(op, clock, max(arrived, clock.brought, clock.loaded, clock.handed))
     first = clock.done
     if turns > 1:
         for op in ops:

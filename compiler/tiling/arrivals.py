@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compiler.cost.rates import dram_port_bytes_per_cycle, handed_bytes_per_cycle, reads_are_shared
+from compiler.cost.rates import (
+    dram_port_bytes_per_cycle,
+    dram_startup_cycles,
+    handed_bytes_per_cycle,
+    reads_are_shared,
+)
 from compiler.cost.turns import Passing
 from compiler.tiling.tile import WeightHome
 from compiler.tiling.tiled import TiledGroup
@@ -54,6 +59,25 @@ class Arrivals:
         # of what a product sums in parts the weights stay side by side, or each part's come when it is its turn
         parts = 1 if _keeps_parts(group) and group.walk.rounds > 1 else group.configuration.input_slices
         return ceil_div(group.weights[step].size_bytes * group.weight_copies, group.slices * parts)
+
+    def loading_cycles(self, step: int, arriving: int, lasting: int) -> float:
+        """Cycles that the engine which brings these bytes of an op takes by itself: it prepares one after the other.
+
+        Units that need the same weights load a part of them each.
+        """
+        group, profile = self._group, self._group.profile
+        op, engine, count = group.geometry.ops[step], profile.units.dram_engine, self._units
+        direct = self._directly and not group.is_flat
+        if direct:
+            engine, count, arriving = profile.engines.iodma, count * group.configuration.cores, 0
+        transfers = 0.0
+        if lasting:
+            transfers = len({o.tensor for o in op.operands if o.constant}) + (group.weights[step].table_bytes > 0)
+            transfers /= 1 if group.shares_weights_out or not self._shared else self._units
+        if arriving:
+            transfers += sum(self._reads[name][0] > 0 for name in group.geometry.first_readers.get(op.index, ()))
+        moved = 0.0 if engine is None else (arriving + lasting) / (engine.bytes_per_cycle * count)
+        return transfers * dram_startup_cycles(profile) + moved
 
     def handed(self, step: int, passed: int) -> int:
         """Of the bytes of an op's weights that units get from each other, those that the first turn waits for."""

@@ -278,6 +278,7 @@ class GroupWork:
             between = LevelBytes(exchanged, awaited)
         copying = self.copying[step]
         arriving, handed = self.arrivals.inputs(step)
+        lasting = self.arrivals.lasting(step, read_from_dram)
         elements = group.core_frustums.made_bytes(op.output) // geometry.facts.tensors[op.output].element_bytes
         return StepTraffic(
             op=op.index,
@@ -305,7 +306,8 @@ class GroupWork:
             filling_cycles=filling_cycles(group, step, move.filled, move.broadcast, move.drained),
             exchanged_byte_hops=exchanged - halos + halo_hops,
             arriving_bytes=arriving,
-            lasting_bytes=self.arrivals.lasting(step, read_from_dram),
+            lasting_bytes=lasting,
+            loading_cycles=self.arrivals.loading_cycles(step, arriving, lasting),
             handed_bytes=handed + self.arrivals.handed(step, passed),
             passing=self.arrivals.passing(step, passed),
             macs=op.macs.numerator * elements // op.macs.denominator,
