@@ -47,9 +47,9 @@ class Needs(NamedTuple):
 class _Clock:
     """Cycles from the beginning, as far as the ops have been gone through.
 
-    brought: the last bytes from DRAM are there. loaded: the engine that brings them has gone through all so far. handed:
-    units have handed on the last of them. done: the last op has ended. free, staged: weights that pass have a place in
-    the cores, and in the SRAMs. `inputs`, `weights`: bytes that DRAM was asked for so far.
+    brought: the last bytes from DRAM are there. loaded: the engine that brings them has gone through all so far.
+    handed: units have handed on the last of them. done: the last op has ended. free, staged: weights that pass have a
+    place in the cores, and in the SRAMs. `inputs`, `weights`: bytes that DRAM was asked for so far.
     """
 
     brought: float = 0.0
