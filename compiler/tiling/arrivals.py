@@ -11,7 +11,8 @@ from compiler.cost.rates import (
     reads_are_shared,
 )
 from compiler.cost.turns import Passing
-from compiler.tiling.tile import WeightHome
+from compiler.ops.op_facts import OpFacts
+from compiler.tiling.tile import Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.weights import slice_cycles
 from compiler.units import ceil_div
@@ -66,17 +67,22 @@ class Arrivals:
         Units that need the same weights load a part of them each.
         """
         group, profile = self._group, self._group.profile
-        op, engine, count = group.geometry.ops[step], profile.units.dram_engine, self._units
-        direct = self._directly and not group.is_flat
-        if direct:
-            engine, count, arriving = profile.engines.iodma, count * group.configuration.cores, 0
+        op, engine, engines = group.geometry.ops[step], profile.units.dram_engine, self._units
+        configuration, sharing = group.configuration, self._units if self._shared else 1
         transfers = 0.0
         if lasting:
-            transfers = len({o.tensor for o in op.operands if o.constant}) + (group.weights[step].table_bytes > 0)
-            transfers /= 1 if group.shares_weights_out or not self._shared else self._units
+            own, common = weights_of(op)
+            # where cores share out channels each one's part comes by itself
+            own *= configuration.cores if configuration.core_spread is Spread.CHANNELS else 1
+            own /= 1 if group.shares_weights_out else sharing
+            transfers = own + (common + (group.weights[step].table_bytes > 0)) / sharing
+        if self._directly and not group.is_flat:
+            # the cores' own engines bring what follows their channels, all at the same time
+            engine, engines, arriving = profile.engines.iodma, engines * configuration.cores, 0
+            transfers = own / configuration.cores if lasting else 0.0
         if arriving:
             transfers += sum(self._reads[name][0] > 0 for name in group.geometry.first_readers.get(op.index, ()))
-        moved = 0.0 if engine is None else (arriving + lasting) / (engine.bytes_per_cycle * count)
+        moved = 0.0 if engine is None else (arriving + lasting) / (engine.bytes_per_cycle * engines)
         return transfers * dram_startup_cycles(profile) + moved
 
     def handed(self, step: int, passed: int) -> int:
@@ -130,6 +136,12 @@ class Arrivals:
             directly=directly,
             ahead=not directly and (home is WeightHome.SRAM or self._passes_ahead),
         )
+
+
+def weights_of(op: OpFacts) -> tuple[float, float]:
+    """How many weights of an op are shared out with its output channels, and how many are not."""
+    follow = {o.tensor: any(its.axis == op.channel_axis for its in o.access) for o in op.operands if o.constant}
+    return float(sum(follow.values())), float(len(follow) - sum(follow.values()))
 
 
 def _passes_ahead(group: TiledGroup) -> bool:
