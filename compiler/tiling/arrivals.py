@@ -11,9 +11,9 @@ from compiler.cost.rates import (
     reads_are_shared,
 )
 from compiler.cost.turns import Passing
-from compiler.ops.op_facts import OpFacts
 from compiler.tiling.tile import Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
+from compiler.tiling.weight_transfers import transfers, weights_of
 from compiler.tiling.weights import slice_cycles
 from compiler.units import ceil_div
 
@@ -33,6 +33,7 @@ class Arrivals:
         self._units = group.walk.units
         self._shared = reads_are_shared(group.profile)
         self._passes_ahead = _passes_ahead(group)
+        self._is_direct = directly and not group.is_flat
 
     def inputs(self, step: int) -> tuple[int, int]:
         """Bytes of the first tiles' inputs that an op is the first to read: from DRAM, and what units then hand on."""
@@ -61,29 +62,28 @@ class Arrivals:
         parts = 1 if _keeps_parts(group) and group.walk.rounds > 1 else group.configuration.input_slices
         return ceil_div(group.weights[step].size_bytes * group.weight_copies, group.slices * parts)
 
-    def loading_cycles(self, step: int, arriving: int, lasting: int) -> float:
-        """Cycles that the engine which brings these bytes of an op takes by itself: it prepares one after the other.
+    def loads(self, step: int, lasting: int) -> float:
+        """How many loads one engine prepares one after another to bring an op's lasting weights."""
+        group, configuration = self._group, self._group.configuration
+        if not lasting:
+            return 0.0
+        own, common = weights_of(group.geometry.ops[step])
+        cores = float(configuration.cores if configuration.core_spread is Spread.CHANNELS else 1)
+        sharing, apart = float(self._units if self._shared else 1), float(group.shares_weights_out)
+        tables = float(group.weights[step].table_bytes > 0)
+        return transfers(own, common + tables, cores, sharing, apart, float(self._is_direct))
 
-        Units that need the same weights load a part of them each.
-        """
+    def loading_cycles(self, step: int, arriving: int, lasting: int) -> float:
+        """Cycles that the engine which brings these bytes of an op takes by itself: it prepares one after the other."""
         group, profile = self._group, self._group.profile
-        op, engine, engines = group.geometry.ops[step], profile.units.dram_engine, self._units
-        configuration, sharing = group.configuration, self._units if self._shared else 1
-        transfers = 0.0
-        if lasting:
-            own, common = weights_of(op)
-            # where cores share out channels each one's part comes by itself
-            own *= configuration.cores if configuration.core_spread is Spread.CHANNELS else 1
-            own /= 1 if group.shares_weights_out else sharing
-            transfers = own + (common + (group.weights[step].table_bytes > 0)) / sharing
-        if self._directly and not group.is_flat:
-            # the cores' own engines bring what follows their channels, all at the same time
-            engine, engines, arriving = profile.engines.iodma, engines * configuration.cores, 0
-            transfers = own / configuration.cores if lasting else 0.0
-        if arriving:
-            transfers += sum(self._reads[name][0] > 0 for name in group.geometry.first_readers.get(op.index, ()))
+        engine, engines, loads = profile.units.dram_engine, self._units, self.loads(step, lasting)
+        if self._is_direct:
+            engine, engines, arriving = profile.engines.iodma, engines * group.configuration.cores, 0
+        elif arriving:
+            names = group.geometry.first_readers.get(group.geometry.ops[step].index, ())
+            loads += sum(self._reads[name][0] > 0 for name in names)
         moved = 0.0 if engine is None else (arriving + lasting) / (engine.bytes_per_cycle * engines)
-        return transfers * dram_startup_cycles(profile) + moved
+        return loads * dram_startup_cycles(profile) + moved
 
     def handed(self, step: int, passed: int) -> int:
         """Of the bytes of an op's weights that units get from each other, those that the first turn waits for."""
@@ -136,12 +136,6 @@ class Arrivals:
             directly=directly,
             ahead=not directly and (home is WeightHome.SRAM or self._passes_ahead),
         )
-
-
-def weights_of(op: OpFacts) -> tuple[float, float]:
-    """How many weights of an op are shared out with its output channels, and how many are not."""
-    follow = {o.tensor: any(its.axis == op.channel_axis for its in o.access) for o in op.operands if o.constant}
-    return float(sum(follow.values())), float(len(follow) - sum(follow.values()))
 
 
 def _passes_ahead(group: TiledGroup) -> bool:

@@ -11,7 +11,6 @@ import numpy as np
 from compiler.cost.array import depth_passes
 from compiler.cost.objective import Totals
 from compiler.cost.rates import (
-    direct_is_as_wide,
     dram_port_bytes_per_cycle,
     dram_startup_cycles,
     dram_transfer_cycles,
@@ -23,7 +22,6 @@ from compiler.ir.box import Ints
 from compiler.lazy import lazy
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
-from compiler.tiling.arrivals import weights_of
 from compiler.tiling.candidates import ConfiguredWeights
 from compiler.tiling.geometry import GroupGeometry, reads_own_channels
 from compiler.tiling.handed import handed_tensors, taken_tensors
@@ -34,6 +32,7 @@ from compiler.tiling.sharing import passed_parts
 from compiler.tiling.sizes import SizeTable
 from compiler.tiling.tile import Configuration, HaloMode, Order, Spread, WeightHome
 from compiler.tiling.walk import unit_walk
+from compiler.tiling.weight_transfers import transfers_of
 from compiler.tiling.weights import weight_homes
 from compiler.units import ceil_div
 
@@ -407,24 +406,13 @@ class _Plans:
         # if no op computes, all have equal parts of the cycles
         each = np.where(whole > 0, compute / np.where(whole > 0, whole, 1.0), 1 / len(compute))
         left = np.cumsum(each[::-1], axis=0)[::-1] * (on_cores / turns)
-        loads = np.cumsum(self._loads * (weights > 0)[:, None], axis=0)
+        split = self.cores, self.core_channels, self.units, self.channels | self.sums
+        loads = np.cumsum(transfers_of(self.geometry.ops, self.profile, *split) * (weights > 0)[:, None], axis=0)
         come = np.maximum(come / self.rate, (loads - 1) * dram_startup_cycles(self.profile))
         filled = (come + left).max(axis=0)
         hidden = filled + on_cores * (turns - 1) / turns + self.output_bytes * first / self.rate
         hidden = np.where(turns > 1, np.maximum(hidden, self.dram_bytes / self.rate + on_cores / turns), hidden)
         return np.where(self.buffered | (turns == 1), hidden, on_cores + self.dram_bytes / self.rate)
-
-    @property
-    def _loads(self) -> Floats:
-        """How many loads of an op's weights an engine prepares [op, plan]: see `Arrivals.loading_cycles`."""
-        own, common = np.array([weights_of(op) for op in self.geometry.ops]).T[:, :, None]
-        sharing = self.units if self.is_shared else np.ones_like(self.units)
-        alone = self.channels | self.sums
-        through = own * np.where(self.core_channels, self.cores, 1) / np.where(alone, 1, sharing) + common / sharing
-        pairs = zip(self.units.tolist(), self.cores.tolist(), strict=True)
-        wide = np.array([not self.profile.units.are_cores and direct_is_as_wide(self.profile, *pair) for pair in pairs])
-        direct = wide & (self.core_channels | (self.cores == 1)) & (alone | (self.units == 1))
-        return np.where(direct, own, through)
 
     @lazy
     def rate(self) -> Floats:

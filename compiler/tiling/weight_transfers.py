@@ -1,0 +1,53 @@
+"""How many transfers bring the weights of an op that stay in the cores: an engine prepares one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.cost.rates import direct_is_as_wide, reads_are_shared
+from compiler.ops.op_facts import OpFacts
+from compiler.profile.schema import Profile
+
+Number = TypeVar("Number", float, NDArray[np.float64])
+
+
+def weights_of(op: OpFacts) -> tuple[float, float]:
+    """How many weights of an op are shared out with its output channels, and how many are not."""
+    follow = {o.tensor: any(its.axis == op.channel_axis for its in o.access) for o in op.operands if o.constant}
+    return float(sum(follow.values())), float(len(follow) - sum(follow.values()))
+
+
+def transfers(own: Number, common: Number, cores: Number, sharing: Number, apart: Number, direct: Number) -> Number:
+    """Transfers of one engine for `own` weights that are shared out with the channels, and for `common` ones.
+
+    Each of `cores` gets its channels by a transfer of its own (1 where cores do not share these out). Of the units that
+    need the same, `sharing` of them, each brings a part, and hands it to the others. 1 or 0: where units share out the
+    channels (`apart`) each brings its own; where cores' own engines bring weights from DRAM (`direct`) all do so at the
+    same time, and what all of them need comes another way.
+    """
+    return direct * own + (1 - direct) * (own * cores / (apart + (1 - apart) * sharing) + common / sharing)
+
+
+def transfers_of(
+    ops: Sequence[OpFacts],
+    profile: Profile,
+    cores: NDArray[np.int64],
+    cores_apart: NDArray[np.bool_],
+    units: NDArray[np.int64],
+    units_apart: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """The same for each op under some configurations: shape (ops, configurations).
+
+    `cores` of a unit; where they share out the channels, and where `units` do.
+    """
+    own, common = np.array([weights_of(op) for op in ops]).T[:, :, None]
+    pairs = zip(units.tolist(), cores.tolist(), strict=True)
+    wide = np.array([not profile.units.are_cores and direct_is_as_wide(profile, *pair) for pair in pairs])
+    direct = wide & (cores_apart | (cores == 1)) & (units_apart | (units == 1))
+    sharing = units if reads_are_shared(profile) else np.ones_like(units)
+    split = np.where(cores_apart, cores, 1), sharing, units_apart, direct
+    return transfers(own, common, *(column.astype(np.float64) for column in split))
