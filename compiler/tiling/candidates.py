@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from compiler.cost.array import spatial_lanes
-from compiler.ir.box import Ints
 from compiler.lazy import lazy
 from compiler.profile.schema import Profile
 from compiler.tiling.configurations import core_share, unit_share
@@ -43,32 +42,41 @@ class Block(NamedTuple):
         return stage if isinstance(stage, Path) else None
 
 
+def last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> int | None:
+    """The largest tile of the first stage in which any holds; with `below`, only rows after that one's stage half.
+
+    Tiles that fill the array's lanes come first.
+    """
+    if not holds[block.begin : block.ends[-1]].any():
+        return None
+    for evenly in (True, False):
+        begin = block.begin
+        for part, end in zip(block.stages, block.ends, strict=True):
+            stop = end
+            if below is not None and begin <= below < end:
+                stop = begin + ceil_div(below - begin, 2)
+            if below is None or (stop > begin and end > below):
+                allowed = holds[begin:stop]
+                rows = (allowed & part.stage.even[: stop - begin] if evenly else allowed).nonzero()[0]
+                if len(rows):
+                    return begin + int(rows[-1])
+            begin = end
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfiguredWeights:
-    """Per step: weight bytes of one unit and one core with channels cut as configured, and of one slice in a core.
+    """Weights with channels cut as configured, step by step.
 
-    All of them with the op's address tables, `tables` these alone. `line_bytes`: what of the SRAM is kept for them to
-    pass. `in_place`: stationary weights that lie where they are used, so that nothing is staged beside them.
+    `room`: bytes [step, figure] that they take, with the op's address tables: of one unit and of one core, of one slice
+    in a core, and of what a core holds while they pass. Of stationary weights that lie where they are used these tables
+    alone: nothing is staged beside them. `line_bytes`: what of the SRAM is kept for them to pass.
     """
 
-    staged: Ints
-    held: Ints
-    sliced: Ints
-    passing: Ints
-    tables: Ints
+    room: tuple[tuple[int, ...], ...]
     held_bytes: int
     line_bytes: int
     steps: tuple[StepWeights, ...]
-    in_place: bool = False
-
-    @property
-    def room(self) -> ConfiguredWeights:
-        """What they take of a unit's and of a core's memory, stationary weights apart."""
-        if not self.in_place:
-            return self
-        only = self.tables
-        total = int(only.sum())
-        return replace(self, staged=only, held=only, sliced=only, passing=only, held_bytes=total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -185,23 +193,14 @@ class CandidateTable:
             if "C" in tile:
                 tile["C"] = channel_size(self.table, choice) or tile["C"]
             group = TiledGroup(self.table.geometry, self.profile, choice, tile)
-            tables = most_table_bytes(self.table.geometry, self.profile, choice)
+            tables, in_place = most_table_bytes(self.table.geometry, self.profile, choice), group.weights_in_place
             weights = step_weights(self.table.geometry, self.profile, choice, group.slices, group.input_parts, tables)
-            rows = [
-                (w.unit_bytes, w.own_core_bytes, w.staged_core_bytes, w.passing_core_bytes, w.table_bytes)
-                for w in weights
-            ]
-            staged, held, sliced, passing, of_tables = np.array(rows, dtype=np.int64).T
+            room = tuple([(w.unit_bytes, w.own_core_bytes, w.staged_core_bytes, w.passing_core_bytes) for w in weights])
             found = self._known.weights[key] = ConfiguredWeights(
-                staged=staged,
-                held=held,
-                sliced=sliced,
-                passing=passing,
-                tables=of_tables,
-                held_bytes=sum(w.own_core_bytes for w in weights),
-                line_bytes=line_bytes(weights, self.profile, in_place=group.weights_in_place),
+                room=tuple([(w.table_bytes,) * 4 for w in weights]) if in_place else room,
+                held_bytes=sum([held for _, held, _, _ in room]),
+                line_bytes=line_bytes(weights, self.profile, in_place=in_place),
                 steps=weights,
-                in_place=group.weights_in_place,
             )
         return found
 
@@ -236,31 +235,21 @@ class CandidateTable:
         """The figures of all candidates; core tiles are not known yet and pass."""
         profile = self.profile
         on_core = profile.units.are_cores
-        spans = [block.ends[-1] - block.begin for block in self.blocks]
-        rows = self._rows
-
-        def per_block(values: list[bool]) -> np.ndarray:
-            return np.repeat(np.array(values), spans)
-
-        # weights are the same for all rows of a block, and for many blocks
+        blocks, rows = self.blocks, self._rows
+        spans = np.array([block.ends[-1] - block.begin for block in blocks])
+        # weights are the same for all rows of a block, and for many blocks: [figure, step, block]
         numbers: dict[ConfiguredWeights, int] = {}
-        alike = np.array([numbers.setdefault(b.weights, len(numbers)) for b in self.blocks])
-        rooms = [weights.room for weights in numbers]
-
-        def steps(values: list[Ints]) -> Ints:
-            return np.stack(values, axis=1)[:, alike]
-
-        waiting = rows.waiting
-        live = rows.peak + waiting
-        nested = per_block([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
-        buffered = per_block([b.configuration.double_buffered for b in self.blocks])
-        buffered &= ~rows.last
-        blocks_nested = np.array([b.configuration.order is Order.DEPTH_FIRST for b in self.blocks])
-        in_sram = np.array([b.configuration.weights_in_sram for b in self.blocks])
-        held = steps([room.held for room in rooms]).sum(axis=0)
-        passing = steps([room.passing for room in rooms]).max(axis=0, initial=0)
-        sliced = steps([room.sliced for room in rooms])
-        staged = sliced if on_core else steps([room.staged for room in rooms])
+        alike = [numbers.setdefault(block.weights, len(numbers)) for block in blocks]
+        staged, held, sliced, passing = np.array([its.room for its in numbers], dtype=np.int64).T[:, :, alike]
+        held, passing = held.sum(axis=0), passing.max(axis=0, initial=0)
+        live = rows.peak + rows.waiting
+        choices = [block.configuration for block in blocks]
+        flags = [(c.order is Order.DEPTH_FIRST, c.double_buffered, c.weights_in_sram) for c in choices]
+        blocks_nested, blocks_buffered, in_sram = np.array(flags).T
+        nested = np.repeat(blocks_nested, spans)
+        buffered = np.repeat(blocks_buffered, spans) & ~rows.last
+        if on_core:
+            staged = sliced
         in_unit = np.where(in_sram, staged.sum(axis=0), 0)
         step_inputs, step_outputs = rows.step_inputs, rows.step_outputs
         if profile.units.weight_part_bytes is not None:
@@ -272,7 +261,7 @@ class CandidateTable:
             # what does not wait in the cores passes through here op by op
             waits = in_sram | (held <= profile.weight_memory_bytes)
             in_unit = np.where(waits, in_unit, staged.max(axis=0, initial=0))
-            in_unit += np.array([b.weights.line_bytes for b in self.blocks])
+            in_unit += np.array([block.weights.line_bytes for block in blocks])
         if not on_core:
             # depth-first: the weights are in the cores before the first tile comes, steps work on core tiles
             staged = np.where(blocks_nested, 0, staged)

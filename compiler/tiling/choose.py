@@ -19,7 +19,7 @@ from compiler.cost.rates import dram_port_bytes_per_cycle
 from compiler.ir.box import Ints
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
-from compiler.tiling.candidates import Block, CandidateTable, KnownFigures
+from compiler.tiling.candidates import Block, CandidateTable, KnownFigures, last_holding
 from compiler.tiling.cheapest import Worked, cheapest, most_promising
 from compiler.tiling.configurations import PARTS_MAX, finer_configurations, simple_configurations, summed_configurations
 from compiler.tiling.core import core_tile_for
@@ -30,6 +30,7 @@ from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.lowerable import FORM_RULES, lowering_check
 from compiler.tiling.placement import Placement
+from compiler.tiling.rows import least_bytes
 from compiler.tiling.same_weights import bytes_again, same_weights
 from compiler.tiling.sizes import SizeTable, Stage, stage_sizes, tensors_of
 from compiler.tiling.split import STEPS, Split, split_candidates
@@ -172,8 +173,13 @@ def _largest_tiles(
     """
     found: list[_Found] = []
     failing: Check | None = None
-    known = KnownFigures()
-    for table in tables_of(geometry, profile, wishes):
+    known, capacity = KnownFigures(), profile.units.memory.capacity_bytes
+    tables = [*tables_of(geometry, profile, wishes)]
+    for table in tables:
+        if wishes.spread is None and not wishes.is_pinned and least_bytes(table, profile) > capacity:
+            # no tile has room: all that may be asked for is what the smallest one lacks
+            failing = _failing(table, profile, bound, wishes, known) if table is tables[-1] and not found else None
+            continue
         # halos that are kept cost least as a rule: once some are found, only the best are tried without
         bases = () if is_thorough else _bases(found, profile, wishes)
         here, refused = _search(table, profile, bound, wishes, bases, known, is_thorough=is_thorough)
@@ -252,6 +258,15 @@ def _search(
     second = _Search(table, profile, finer, bound, wishes.split, known)
     more = second.found() if is_thorough else _without_twins(here, second.found())
     return [*here, *_in_pinned_order(more, wishes)], second.failing
+
+
+def _failing(
+    table: SizeTable, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes, known: KnownFigures
+) -> Check | None:
+    """What the smallest tile fails of a table of which none has room, as `_search` finds it."""
+    simple = wishes.marked(simple_configurations(table.geometry, table, profile, wishes.halo, wishes.placement))
+    finer = tuple(c for base in simple for c in finer_configurations(table, base))
+    return _Search(table, profile, finer or simple, bound, wishes.split, known).failing
 
 
 def _in_pinned_order(found: list[_Found], wishes: Wishes) -> list[_Found]:
@@ -416,28 +431,6 @@ def _nearest(check: Check, among: np.ndarray) -> Check:
     return Check(rule=check.rule, holds=False, actual=actual[nearest].item(), limit=limit[nearest].item())
 
 
-def _last_holding(block: Block, holds: np.ndarray, below: int | None = None) -> int | None:
-    """The largest tile of the first stage in which any holds; with `below`, only rows after that one's stage half.
-
-    Tiles that fill the array's lanes come first.
-    """
-    if not holds[block.begin : block.ends[-1]].any():
-        return None
-    for evenly in (True, False):
-        begin = block.begin
-        for part, end in zip(block.stages, block.ends, strict=True):
-            stop = end
-            if below is not None and begin <= below < end:
-                stop = begin + ceil_div(below - begin, 2)
-            if below is None or (stop > begin and end > below):
-                allowed = holds[begin:stop]
-                rows = (allowed & part.stage.even[: stop - begin] if evenly else allowed).nonzero()[0]
-                if len(rows):
-                    return begin + int(rows[-1])
-            begin = end
-    return None
-
-
 def _tilings(
     entry: _Found, profile: Profile, constraints: tuple[Constraint, ...], wishes: Wishes, *, is_thorough: bool
 ) -> Iterator[Worked | Check]:
@@ -469,7 +462,7 @@ def _tilings(
                 # the smallest core tile of a smaller SRAM tile is as large
                 break
         if path is None:
-            smaller = _last_holding(entry.block, search.holds, below=row)
+            smaller = last_holding(entry.block, search.holds, below=row)
         else:
             begin, end = entry.block.begin, entry.block.ends[-1]
             smaller = _row_of(entry.block, path.smaller(search.holds[begin:end], row - begin, attempt))

@@ -8,6 +8,7 @@ per axis, so a box made anew is a product of ranges too: a position is new if it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from compiler.ir.box import Ints
 from compiler.lazy import lazy
@@ -26,6 +27,8 @@ class Frustums:
         self.projection = geometry.projections.of(tiles)
         self.tiles = self.projection.tiles
         self.of_tensor = geometry.boxes_under(self.projection)
+        # what cores make of them, by what decides it
+        self.worked_out: dict[tuple[object, ...], Any] = {}
         self._volumes: dict[str, Volume] = {}
         self._core_volumes: dict[frozenset[str], dict[str, int]] = {}
 

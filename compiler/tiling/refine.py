@@ -213,7 +213,8 @@ class _Refinement:
             self._seen.add(key)
             self._left -= 1
             group = _lowerable(way.table, self._profile, way.configuration, tile)
-            if group is None:
+            # what has no room even without its weights is not worked out
+            if group is None or group.tile_bytes + group.buffered_bytes > self._profile.units.memory.capacity_bytes:
                 continue
             work = GroupWork(group)
             # what cannot be better is not priced, where nothing else is looked for

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from compiler.ir.box import Ints
+from compiler.profile.schema import Profile
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.ranges import Reals
 from compiler.tiling.sizes import SizeTable, Stage
@@ -72,6 +73,22 @@ def rows_of(table: SizeTable, parts: Sequence[StagePart], *, by_runs: bool) -> l
     return [rows for rows in result if rows is not None]
 
 
+def least_bytes(table: SizeTable, profile: Profile) -> float:
+    """Bytes that no tile of the table takes less than, weights apart; 0 where parts of sums would take less."""
+    geometry = table.geometry
+    if geometry.product is not None:
+        return 0.0
+    volumes = table.constant.copy()
+    for axis in table.grids:
+        volumes *= table.largest[axis].min(axis=1)
+    live = float(geometry.peak(volumes[:, None], by_runs=not profile.units.are_cores)[0])
+    if profile.units.are_cores:
+        return live
+    # depth-first only what the group reads and makes lies in the SRAM
+    inputs, outputs = volumes[: len(geometry.inputs)].sum(), volumes[_places(geometry).outputs].sum()
+    return min(live, float(max(inputs, outputs) if geometry.is_in_place else inputs + outputs))
+
+
 def gathered(parts: Sequence[StageRows]) -> RowFigures:
     """The rows of parts side by side."""
     pools = list(dict.fromkeys([part.figures for part in parts]))
@@ -121,17 +138,18 @@ def _figures(table: SizeTable, parts: list[StagePart], counts: list[int], *, sli
         if axis != "N":
             whole &= sizes >= caps
     ends = len(geometry.inputs)
-    column = {name: index for index, name in enumerate(table.names)}
     fresh, waits = volumes[:ends].sum(axis=0), waiting[:ends].sum(axis=0)
     steps = len(geometry.ops)
     numbers = np.empty((7 + 2 * steps, rows))
     numbers[0], numbers[1] = fresh + waits, fresh
-    numbers[2] = volumes[[column[name] for name in geometry.outputs or (geometry.primary,)]].sum(axis=0)
-    numbers[3] = volumes[[column[name] for name in _leaving(geometry)]].sum(axis=0)
+    outputs, leaving, made, (read, begins, readers) = _places(geometry)
+    numbers[2], numbers[3] = volumes[outputs].sum(axis=0), volumes[leaving].sum(axis=0)
     numbers[4], numbers[5] = geometry.peak(volumes, sliced=sliced, by_runs=by_runs), waiting.sum(axis=0)
     numbers[6] = table.grids["N"].sizes[at["N"]] if "N" in at else 1
-    _read(geometry, column, volumes, numbers[7 : 7 + steps])
-    numbers[7 + steps :] = volumes[[column[op.output] for op in geometry.ops]]
+    numbers[7 : 7 + steps] = 0
+    if len(readers):
+        numbers[7 + readers] = np.add.reduceat(volumes[read], begins, axis=0)
+    numbers[7 + steps :] = volumes[made]
     # a unit whose only tile this is has nothing to stage behind it
     return RowFigures(numbers, np.array((whole, tiles == 1, np.concatenate([part.stage.even for part in parts]))))
 
@@ -154,22 +172,36 @@ def _positions(table: SizeTable, parts: list[StagePart], counts: list[int], of_p
     return result
 
 
-def _leaving(geometry: GroupGeometry) -> list[str]:
-    """The tensors in whose space results lie that are not written over inputs."""
-    roots = (root_of(name, geometry.takes_over) for name in geometry.outputs or (geometry.primary,))
-    return [name for name in roots if name not in geometry.inputs]
+class _Places(NamedTuple):
+    """Places in the table of tensors: of outputs, of tensors in whose space results lie that are not written over
+    inputs, of what each step makes, and of what is read, with the places there at which each reader's begin.
+    """
+
+    outputs: Ints
+    leaving: Ints
+    made: Ints
+    reads: tuple[Ints, Ints, Ints]
 
 
-def _read(geometry: GroupGeometry, column: Mapping[str, int], volumes: Reals, result: Reals) -> None:
-    """Bytes [step, row] that each step reads."""
-    reads = [
-        (step, column[operand.tensor])
-        for step, op in enumerate(geometry.ops)
-        for operand in op.operands
-        if not operand.constant
-    ]
-    result[:] = 0
-    if reads:
+def _places(geometry: GroupGeometry) -> _Places:
+    """The places of a group's tensors, known once they have been asked for."""
+    found: _Places | None = geometry.worked_out.get(("places",))
+    if found is None:
+        column = {name: index for index, name in enumerate(geometry.lifetimes[0])}
+        outputs = geometry.outputs or (geometry.primary,)
+        roots = [root_of(name, geometry.takes_over) for name in outputs]
         # readers ascend, so each step's operands stand side by side
-        steps, begins = np.unique(np.array([step for step, _ in reads]), return_index=True)
-        result[steps] = np.add.reduceat(volumes[[tensor for _, tensor in reads]], begins, axis=0)
+        steps = [step for step, op in enumerate(geometry.ops) for operand in op.operands if not operand.constant]
+        read = [operand.tensor for op in geometry.ops for operand in op.operands if not operand.constant]
+        begins = [at for at, step in enumerate(steps) if at == 0 or step != steps[at - 1]]
+
+        def places(names: Iterable[str]) -> Ints:
+            return np.array([column[name] for name in names], dtype=np.int64)
+
+        found = geometry.worked_out["places",] = _Places(
+            outputs=places(outputs),
+            leaving=places(name for name in roots if name not in geometry.inputs),
+            made=places(op.output for op in geometry.ops),
+            reads=(places(read), np.array(begins), np.array([steps[at] for at in begins], dtype=np.int64)),
+        )
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt, prod
 from typing import Any, Final
@@ -165,41 +165,47 @@ class SizeTable:
     @lazy
     def largest(self) -> Mapping[str, Reals]:
         """By axis what the largest tile makes anew [tensor, candidate]."""
-        return self._rows(lambda column: column.largest, 1.0)
+        return self._rows("largest", 1.0)
 
     @lazy
     def needed(self) -> Mapping[str, Reals]:
         """By axis what the largest tile needs [tensor, candidate]."""
-        return self._rows(lambda column: column.needed, 1.0)
+        return self._rows("needed", 1.0)
 
     @lazy
     def kept(self) -> Mapping[str, Reals]:
         """By axis what waits for later tiles [tensor, candidate]."""
-        return self._rows(lambda column: column.kept, 0.0)
+        return self._rows("kept", 0.0)
 
     @lazy
     def union(self) -> Mapping[str, Reals]:
         """By axis what all tiles make together [tensor, candidate]; 1 for a tensor that does not follow it."""
-        return self._rows(lambda column: column.total, 1.0, only_followed=True)
+        return self._rows("total", 1.0, only_followed=True)
 
-    def _rows(
-        self, figure: Callable[[Column], Reals | Ints], otherwise: float, *, only_followed: bool = False
-    ) -> dict[str, Reals]:
+    @lazy
+    def _columns(self) -> Mapping[str, tuple[list[Column], list[int]]]:
+        """By axis that is cut the figures of all tensors, and which of these do not follow it."""
+        column, boxes, volumes = self.candidates.column, self._boxes, self._volumes
+        return {
+            axis: (
+                [column(axis, volumes[name].shares[axis]) for name in self.names],
+                [row for row, name in enumerate(self.names) if axis not in boxes[name].followed],
+            )
+            for axis in self.candidates.projection.tiles
+        }
+
+    def _rows(self, figure: str, otherwise: float, *, only_followed: bool = False) -> dict[str, Reals]:
         """A figure of all tensors, by axis; `otherwise` for an axis that is not cut, or channels not followed."""
         found = {}
-        column = self.candidates.column
         for axis, grid in self.grids.items():
-            default = np.full(len(grid.sizes), otherwise)
-            if axis not in self.candidates.projection.tiles:
+            columns, others = self._columns.get(axis, ((), ()))
+            if not columns:
                 found[axis] = np.full((len(self.names), len(grid.sizes)), otherwise)
                 continue
-            rows = [
-                figure(column(axis, self._volumes[name].shares[axis]))
-                if axis in self._boxes[name].followed or not (only_followed or axis == "C")
-                else default
-                for name in self.names
-            ]
-            found[axis] = np.array(rows, dtype=np.float64)
+            rows = np.concatenate([getattr(column, figure) for column in columns], dtype=np.float64)
+            found[axis] = rows.reshape(len(columns), -1)
+            if only_followed or axis == "C":
+                found[axis][others] = otherwise
         return found
 
     @classmethod

@@ -53,8 +53,24 @@ def core_stages(
 ) -> tuple[CoreStage, ...] | int:
     """The stages of a breadth-first group in order; if some stage has no piece that fits, bytes of its smallest one.
 
-    A tensor that stays in the core is in no stage's inputs or results.
+    A tensor that stays in the core is in no stage's inputs or results. Known once they have been asked for: tilings
+    that differ in what waits where, or is buffered, have the same ones.
     """
+    key = ("stages", rows, capacity, configuration.cores, configuration.core_spread)
+    found: tuple[CoreStage, ...] | int | None = frustums.worked_out.get(key)
+    if found is None:
+        found = frustums.worked_out[key] = _core_stages(geometry, frustums, configuration, rows, capacity, lanes)
+    return found
+
+
+def _core_stages(
+    geometry: GroupGeometry,
+    frustums: Frustums,
+    configuration: Configuration,
+    rows: str | None,
+    capacity: int,
+    lanes: Mapping[str, int],
+) -> tuple[CoreStage, ...] | int:
     runs = geometry.runs
     kept, loads = _staying(geometry, frustums, runs, capacity) if configuration.cores == 1 else ({}, [0] * len(runs))
     place = {name: number for number, name in enumerate(kept)}

@@ -28,6 +28,7 @@ from compiler.tiling.weights import (
     weight_homes,
     with_fewer_cycles,
 )
+from compiler.units import ceil_div
 
 
 class TiledGroup(GroupCut):
@@ -279,7 +280,8 @@ class TiledGroup(GroupCut):
         return self._in_parts(name, frustums.largest_made(name))
 
     def _in_parts(self, name: str, size: int) -> int:
-        return size if self.input_parts == 1 else ceil(size * self.split_share(name))
+        share = self.split_share(name)
+        return ceil_div(size * share.numerator, share.denominator)
 
     def split_share(self, name: str) -> Fraction:
         """What an input-channel split makes of a tensor's bytes: parts of what is summed, wider partial sums."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
@@ -48,6 +48,8 @@ class Walk:
     units: int
     share: float
     share_by_tile: float
+    # walks of core tiles in its tiles, by what decides them
+    core_walks: dict[tuple[object, ...], CoreWalk] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def assignment(self) -> Assignment:
@@ -323,6 +325,14 @@ def core_walk(walk: Walk, configuration: Configuration, tile: Mapping[str, int],
     """Every SRAM tile cut into core tiles of the given sizes, dealt to the unit's cores in bands (TILE-8)."""
     if configuration.order is not Order.DEPTH_FIRST:
         raise ValueError("only depth-first groups have core tiles of the whole group")
+    key = (*core.items(), configuration.cores, configuration.core_spread)
+    found = walk.core_walks.get(key)
+    if found is None:
+        found = walk.core_walks[key] = _core_walk(walk, configuration, tile, core)
+    return found
+
+
+def _core_walk(walk: Walk, configuration: Configuration, tile: Mapping[str, int], core: Mapping[str, int]) -> CoreWalk:
     band = walk.rows if configuration.core_spread is Spread.BANDS else None
     outer = dict(walk.axes)
     if "C" in core and core["C"] < tile.get("C", core["C"]):
