@@ -68,6 +68,24 @@ def test_a_strided_convolution_of_a_varying_image_varies_by_formula() -> None:
     assert symbols(model, y, {"n": 2, "rows": 9}) == {0: "n", 2: "((rows - 1) // (2)) + 1"}
 
 
+@pytest.mark.parametrize("mode", ["pytorch_half_pixel", "align_corners", "half_pixel_symmetric"])
+def test_a_resize_that_depends_on_an_extent_of_one_samples_as_at_the_maxima(mode: str) -> None:
+    """What is unknown at other extents is planned, and verified, as it is at the maxima."""
+
+    def resized(rows: int | str) -> Graph:
+        model = Model()
+        x = model.input([1, 2, rows, 6])
+        smaller = model.node("MaxPool", [x], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
+        sizes = model.node("Shape", [x])
+        attributes: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": mode}
+        model.output(model.node("Resize", [smaller, "", "", sizes], **attributes))
+        return import_graph(model.data(), {"rows": 9} if rows == "rows" else {})
+
+    varying, fixed = (dict(graph.ops[-1].attributes) for graph in (resized("rows"), resized(9)))
+    for name in ("scale", "offset", "divisor"):
+        assert varying[name] == fixed[name]
+
+
 def test_a_reshape_by_computed_shape_varies() -> None:
     """Shape, Gather, Mul, Concat and Reshape are folded, and the result knows what it stands for."""
     model = Model()
