@@ -45,7 +45,7 @@ from compiler.frontend.inline_functions import (
     schema_function,
     with_defaults,
 )
-from compiler.frontend.lowering_errors import malformed, not_strict, of_empty, too_many_nodes, unless, unmade_output
+from compiler.frontend.lowering_errors import at_extents, malformed, not_strict, too_many_nodes, unless, unmade_output
 from compiler.frontend.node_attributes import node_names
 from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
@@ -87,7 +87,7 @@ class LowerModel:
     def run(self, model: OnnxModel) -> Graph:
         """Raises ModelError naming the node if it cannot be lowered."""
         lowering, scope = _Lowering(model, self), Scope(opsets=model.opsets)
-        with of_empty(self.dims):
+        with at_extents(self.dims):
             for name, node in zip(lowering.names, model.proto.graph.node, strict=True):
                 lowering.node(node, name, scope)
             graph = lowering.finish()

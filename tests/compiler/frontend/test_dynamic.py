@@ -222,7 +222,7 @@ def test_an_op_that_cannot_be_empty_is_refused_with_the_dimension_that_is() -> N
     assert "--set dims.height=0" in str(caught.value.hint)
     with pytest.raises(ModelError) as caught:
         model.graph({"height": 1})
-    assert "--set dims" not in str(caught.value.hint)
+    assert "without elements" not in str(caught.value.hint)
 
 
 def test_an_empty_past_leaves_what_comes_after_it() -> None:
@@ -235,3 +235,18 @@ def test_an_empty_past_leaves_what_comes_after_it() -> None:
     empty, full = (model.graph({"past": past, "new": 5}) for past in (0, 3))
     assert (empty.inputs, full.inputs) == (("new",), ("past", "new"))
     assert empty.tensors[empty.ops[-1].inputs[1]].shape[-2:] == (5, 4)
+
+
+def test_extents_that_contradict_each_other_are_named_with_the_op_that_they_do_not_suit() -> None:
+    """The request is at fault as likely as the model; without extents the model alone is."""
+    model = Model()
+    model.output(model.node("Add", [model.input(["n", 4]), model.input(["a row", 4])]))
+    with pytest.raises(ModelError) as caught:
+        model.graph({"n": 3, "a row": 5})
+    hint = str(caught.value.hint)
+    assert hint.startswith("Check the extents that the request gives (--set dims.n=3 --set 'dims={\"a row\": 5}')")
+    fixed = Model()
+    fixed.output(fixed.node("Add", [fixed.input([3, 4]), fixed.input([5, 4])]))
+    with pytest.raises(ModelError) as caught:
+        fixed.graph()
+    assert caught.value.hint == ModelError.default_hint
