@@ -45,9 +45,10 @@ from compiler.frontend.inline_functions import (
     schema_function,
     with_defaults,
 )
-from compiler.frontend.lowering_errors import malformed, not_strict, of_empty, too_many_nodes, unless, unmade_output
+from compiler.frontend.lowering_errors import at_extents, malformed, not_strict, too_many_nodes, unless, unmade_output
 from compiler.frontend.node_attributes import node_names
 from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
+from compiler.frontend.sequences import Sequences
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
 from compiler.frontend.tensor_table import ValueTable
 from compiler.frontend.unrolled import known_body
@@ -87,7 +88,7 @@ class LowerModel:
     def run(self, model: OnnxModel) -> Graph:
         """Raises ModelError naming the node if it cannot be lowered."""
         lowering, scope = _Lowering(model, self), Scope(opsets=model.opsets)
-        with of_empty(self.dims):
+        with at_extents(self.dims):
             for name, node in zip(lowering.names, model.proto.graph.node, strict=True):
                 lowering.node(node, name, scope)
             graph = lowering.finish()
@@ -119,6 +120,7 @@ class _Lowering:
         self.ops: list[Op] = []
         self.made_by: dict[str, int] = {}
         self.host = HostNodes(self.table, self.functions)
+        self.sequences = Sequences()
         # nodes that were replaced by nodes with names of their own
         self.inlined: set[str] = set()
         self.order: dict[str, int] = {}
@@ -126,14 +128,12 @@ class _Lowering:
         self.left_to_host = asked.degradations.nodes
         graph = model.proto.graph
         self.names = node_names(graph)
-        self.used = {name for node in all_nodes(graph.node) for name in node.input}
-        self.used.update(value.name for value in graph.output)
+        self.used = {name for node in all_nodes(graph.node) for name in node.input} | {v.name for v in graph.output}
         self.taken = set(self.used) | {name for node in graph.node for name in node.output}
 
     def fresh(self, hint: str) -> str:
         """A new, unused value name."""
-        name = hint
-        count = 0
+        name, count = hint, 0
         while name in self.taken:
             count += 1
             name = f"{hint}.{count}"
@@ -165,9 +165,8 @@ class _Lowering:
     def _node(self, node: onnx.NodeProto, name: str, scope: Scope) -> None:
         function = self.functions.find(node)
         if function is not None:
-            body = instantiate(function, node, name, self.fresh)
-            versions = function_opsets(function, self.model.opsets)
-            self._nodes(body, name, Scope(opsets=versions, depth=scope.depth + 1), inner_names=True)
+            inner = Scope(opsets=function_opsets(function, self.model.opsets), depth=scope.depth + 1)
+            self._nodes(instantiate(function, node, name, self.fresh), name, inner, inner_names=True)
             return
         domain = plain_domain(node.domain)
         node, version = self.signatures.standard_form(node, scope.version(domain))
@@ -220,9 +219,10 @@ class _Lowering:
         return found is not None and self._append(*found, node.output[0], name)
 
     def _known_body(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
-        """Replaces control flow whose way is known by the nodes that it runs; True if it did."""
-        body = known_body(node, call, name, self.fresh)
-        self._nodes(body or (), name, replace(scope, depth=scope.depth + 1), inner_names=True)
+        """Replaces control flow whose way is known, and reads of known sequences, by other nodes; True if it did."""
+        flows = node.op_type in CONTROL_FLOW
+        body = known_body(node, call, name, self.fresh) if flows else self.sequences.nodes(node, call, self.fresh)
+        self._nodes(body or (), name, replace(scope, depth=scope.depth + 1), inner_names=flows)
         return body is not None
 
     def _native(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> str | None:

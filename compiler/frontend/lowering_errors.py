@@ -19,6 +19,8 @@ from compiler.ops.base import Refusal
 _NAMED: Final = 16
 # Suggested extent: image networks shrink their maps up to 32 times, so a smaller one may be refused.
 _EXTENT: Final = 64
+# Codes of errors that other extents may cure.
+_OF_EXTENTS: Final = ("invalid_model", "invalid_shape")
 # Names that need no quoting in a shell or in `key=value`.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:/-]+", re.ASCII)
 
@@ -137,13 +139,24 @@ def unless(refusal: Refusal) -> str:
 
 
 @contextmanager
-def of_empty(dims: Mapping[str, int]) -> Iterator[None]:
-    """Errors of reading a model, whose hint names a dimension that is fixed at 0: not every op can be empty."""
+def at_extents(dims: Mapping[str, int]) -> Iterator[None]:
+    """Errors of reading a model at these extents: hints name them, for the request may be at fault.
+
+    A dimension that is fixed at 0 is named alone, because not every op can be empty.
+    """
     try:
         yield
     except ModelError as error:
-        empty = [printable(name, 80) for name, extent in dims.items() if extent == 0]
+        empty = {name: extent for name, extent in dims.items() if extent == 0}
         if empty:
-            given = " ".join(f"--set dims.{name}=0" for name in empty)
-            error.hint = f"This op may not be possible without elements: give another extent than {given}"
+            error.hint = (
+                f"This op may not be possible without elements: give another extent than {' '.join(_words(empty))}"
+            )
+        elif dims and error.code in _OF_EXTENTS and error.hint == ModelError.default_hint:
+            named = dict(list(dims.items())[:_NAMED])
+            more = ", ..." if len(dims) > len(named) else ""
+            error.hint = (
+                f"Check the extents that the request gives ({' '.join(_words(named))}{more}): they must suit this op "
+                "and each other. If every extent fails, correct what is named and export the model again"
+            )
         raise

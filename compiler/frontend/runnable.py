@@ -1,4 +1,4 @@
-"""Rewrites of an ONNX model for ONNX Runtime: version numbers that it refuses, what crashes its process, wrong sums.
+"""Rewrites of an ONNX model for ONNX Runtime: what it refuses, what crashes its process, wrong or coarse sums.
 
 In: a model. Out: one that means the same, or the model itself if there is nothing to rewrite. Bodies of functions are
 looked at for version numbers and gaps only: their element types are unknown.
@@ -39,13 +39,15 @@ _PRODUCTS: Final[Mapping[tuple[str, str], _Product]] = MappingProxyType(
         ("com.microsoft", "MatMulIntegerToFloat"): _Product(0, 1, 5),
     }
 )
+# Attributes that allow ONNX Runtime to round the data of a product to 8 bits first, which it then does.
+_COARSE: Final[Mapping[tuple[str, str], str]] = MappingProxyType({("com.microsoft", "MatMulNBits"): "accuracy_level"})
 # The first operator set whose arithmetic broadcasts.
 _BROADCASTS: Final = 7
 
 
 def without_faults(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without nodes that end the process of ONNX Runtime, or whose sums it gets wrong."""
-    return _with_safe_integers(_without_gaps(model))
+    """The model without nodes that end the process of ONNX Runtime, or whose sums it gets wrong or rounds."""
+    return _with_safe_integers(_without_gaps(_with_exact_products(model)))
 
 
 def restamped(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -74,6 +76,30 @@ def restamped(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
+def _with_functions(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """All nodes of the model, those of its functions and of subgraphs included."""
+    return list(all_nodes([*model.graph.node, *(node for function in model.functions for node in function.node)]))
+
+
+def _with_exact_products(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without permissions to compute a product less exactly than its element types do."""
+
+    def coarse(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, onnx.AttributeProto]]:
+        return [
+            (node, attribute)
+            for node in _with_functions(model)
+            for attribute in node.attribute
+            if attribute.name == _COARSE.get((plain_domain(node.domain), node.op_type))
+        ]
+
+    if not coarse(model):
+        return model
+    copy = _copy(model)
+    for node, attribute in coarse(copy):
+        node.attribute.remove(attribute)
+    return copy
+
+
 def _without_gaps(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with a name for each result that BatchNormalization omits.
 
@@ -81,10 +107,9 @@ def _without_gaps(model: onnx.ModelProto) -> onnx.ModelProto:
     """
 
     def gaps(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, int]]:
-        nodes = all_nodes([*model.graph.node, *(node for function in model.functions for node in function.node)])
         return [
             (node, index)
-            for node in nodes
+            for node in _with_functions(model)
             if node.op_type == "BatchNormalization" and plain_domain(node.domain) == ""
             for index, name in enumerate(node.output)
             if not name

@@ -162,6 +162,7 @@ def _on_onnxruntime(
     judge = f"ONNX Runtime {onnxruntime.__version__}"
     options = _session_options(threads)
     light, shared = _with_references(without_faults(restamped(model)), weights)
+    light, feeds = _with_constants(light, feeds)
     buffers = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in shared.items()}
     if buffers:
         options.add_external_initializers(list(buffers), list(buffers.values()))
@@ -273,6 +274,24 @@ def _with_references(
     """The model with references to shared weights and the bytes of the others, and the shared weights by name."""
     shared = {name: array for name, array in weights.items() if array.dtype.name in _FROM_NUMPY and array.size}
     return _rewritten(model, weights, shared), shared
+
+
+def _with_constants(model: onnx.ModelProto, feeds: Mapping[str, Value]) -> tuple[onnx.ModelProto, Mapping[str, Value]]:
+    """The model with inputs of types that ONNX Runtime does not accept from numpy as constants, and the other feeds."""
+    foreign = {
+        name: value
+        for name, value in feeds.items()
+        if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU" and value.dtype.name not in _FROM_NUMPY
+    }
+    if not foreign:
+        return model, feeds
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    kept = [declared for declared in copy.graph.input if declared.name not in foreign]
+    del copy.graph.input[:]
+    copy.graph.input.extend(kept)
+    copy.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in foreign.items())
+    return copy, {name: value for name, value in feeds.items() if name not in foreign}
 
 
 def with_data(model: onnx.ModelProto, weights: Mapping[str, Array]) -> onnx.ModelProto:

@@ -18,12 +18,15 @@ from compiler.frontend.decompose.node_builder import MAX_UNROLLED, NodeList
 from compiler.frontend.fold import COMPILE_TIME
 from compiler.frontend.inline_functions import branch_nodes, rename
 from compiler.frontend.read import plain_domain
+from compiler.frontend.sequences import SEQUENCE_OPS
 from compiler.ir.symbol import Dim
 from compiler.ops import OP_KINDS
 from compiler.ops.base import Call
 
 # Scan has its present form from this operator set on.
 _SCANS: Final = 9
+# ... and Identity, which hands on what a loop carries, also takes sequences from this one on.
+_CARRIES_SEQUENCES: Final = 14
 _ON_CHIP: Final = frozenset((*OP_KINDS, *DECOMPOSED, *COMPILE_TIME, "Split"))
 
 
@@ -61,7 +64,7 @@ def _loop(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], st
         return None
     carried = list(node.input[2:])
     trips = call.values[0].reshape(-1)[0]
-    if isinstance(trips, Dim) or not _may_unroll(body, int(trips), node.input):
+    if isinstance(trips, Dim) or not _may_unroll(body, int(trips), node.input, call.opset):
         return None
     nodes = NodeList(call=call, fresh=fresh)
     stacked: list[list[str]] = [[] for _ in node.output[len(carried) :]]
@@ -93,7 +96,7 @@ def _scan(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], st
     lengths = [tensor.shape[axis] for tensor, axis in zip(tensors, axes, strict=True)]
     if any(isinstance(length, Dim) for length in lengths) or len(set(lengths)) != 1:
         return None
-    if not _may_unroll(body, int(lengths[0]), node.input):
+    if not _may_unroll(body, int(lengths[0]), node.input, call.opset):
         return None
     nodes = NodeList(call=call, fresh=fresh)
     stacked: list[list[str]] = [[] for _ in outputs]
@@ -114,10 +117,11 @@ def _scan(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], st
     return nodes.nodes
 
 
-def _may_unroll(body: onnx.GraphProto, trips: int, given: Sequence[str]) -> bool:
+def _may_unroll(body: onnx.GraphProto, trips: int, given: Sequence[str], opset: int) -> bool:
     """True for a body that may be written out so often: its nodes may run on the accelerator, and it hides no name."""
     made = {value for node in body.node for value in node.output}
-    on_chip = all(node.op_type in _ON_CHIP and not plain_domain(node.domain) for node in body.node)
+    may_run = _ON_CHIP | SEQUENCE_OPS if opset >= _CARRIES_SEQUENCES else _ON_CHIP
+    on_chip = all(node.op_type in may_run and not plain_domain(node.domain) for node in body.node)
     return on_chip and trips > 0 and trips * len(body.node) <= MAX_UNROLLED and not made & set(given)
 
 

@@ -8,7 +8,7 @@ between two candidates for nearest, a runtime that computes in float32 may choos
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd, isfinite
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, same
 from compiler.ir.graph import Attribute
-from compiler.ir.symbol import Dim, bounds_of, unknown_extent
+from compiler.ir.symbol import Dim, bounds_of, is_dropped, unknown_extent
 from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, Work
 from compiler.ops.compute_types import Values, narrowed, taken, widened
 from compiler.ops.slab import Box
@@ -49,6 +49,12 @@ class _Axis:
     target: int
     factor: Fraction
     by_size: bool = False
+
+    @property
+    def at_maxima(self) -> _Axis:
+        """This axis where all dynamic dimensions are at their maxima."""
+        factor = Fraction(int(self.factor.numerator), int(self.factor.denominator))
+        return replace(self, source=int(self.source), target=int(self.target), factor=factor)
 
     @property
     def is_kept(self) -> bool:
@@ -199,7 +205,10 @@ def sampled_axes(call: Call) -> tuple[tuple[int, int, tuple[int, int, int]], ...
 
 
 def _varying_coordinates(transformation: str, axis: _Axis) -> tuple[int, int, int]:
-    """scale, offset and divisor for varying extents; unknown if an extent of 1 needs another formula."""
+    """scale, offset and divisor for varying extents.
+
+    They are of unknown expression, with their values at the maxima, if an extent of 1 needs another formula.
+    """
     source, target = axis.source, axis.target
     is_single = bounds_of(target)[0] <= 1
     if transformation == "asymmetric":
@@ -210,7 +219,8 @@ def _varying_coordinates(transformation: str, axis: _Axis) -> tuple[int, int, in
         return source - 1, 0, target - 1
     if transformation == "half_pixel" or (transformation == "pytorch_half_pixel" and not is_single):
         return 2 * source, source - target, 2 * target
-    return unknown_extent(1), 0, 1
+    scale, offset, divisor = _coordinates(transformation, axis.at_maxima)
+    return unknown_extent(scale), offset, divisor
 
 
 def _other_type(call: Call) -> object | None:
@@ -264,7 +274,8 @@ class Resize(OpKind):
         if any(extent < 1 for extent in shape):
             call.fail("the result would be empty", actual=shape)
         found = [_coordinates(_transformation(call), axis) for axis in axes]
-        unchanged = shape == data.shape and all(part == (1, 0, 1) for part in found)
+        is_one = all(part == (1, 0, 1) and not is_dropped(part[0]) for part in found)
+        unchanged = shape == data.shape and is_one
         return Inferred(
             shape=shape,
             dtype=data.dtype,

@@ -17,8 +17,9 @@ from compiler.frontend.decompose.node_builder import Fresh, NodeList
 from compiler.ir.graph import Tensor
 from compiler.ops.base import Call
 
-# The first operator set of the standard with conversions, and the first with scales along an axis.
+# The first operator set of the standard with conversions, with DynamicQuantizeLinear, with scales along an axis.
 _CONVERSIONS: Final = 10
+_DYNAMIC: Final = 11
 _ALONG_AXES: Final = 13
 _AXES: Final = 2
 _Writer = Callable[[onnx.NodeProto, Call, NodeList], bool]
@@ -27,10 +28,12 @@ _Writer = Callable[[onnx.NodeProto, Call, NodeList], bool]
 def contributed_nodes(node: onnx.NodeProto, call: Call, fresh: Fresh, opset: int) -> list[onnx.NodeProto] | None:
     """The nodes that replace a node of the domain com.microsoft; None if it stays. `opset`: of the standard."""
     write = _WRITERS.get(node.op_type)
-    if write is None or opset < _CONVERSIONS or any(node.output[1:]):
+    least = _DYNAMIC if node.op_type == "DynamicQuantizeMatMul" else _CONVERSIONS
+    if write is None or opset < least or any(node.output[1:]):
         return None
     nodes = NodeList(call=call, fresh=fresh)
-    along = any(tensor.elements > 1 for tensor in _parameters(call))
+    # sums of these are multiplied by scales, which no conversion reads
+    along = write not in (_integers_to_floats, _dynamic_product) and any(t.elements > 1 for t in _parameters(call))
     if (along and opset < _ALONG_AXES) or not write(node, call, nodes):
         return None
     return nodes.nodes

@@ -68,6 +68,24 @@ def test_a_strided_convolution_of_a_varying_image_varies_by_formula() -> None:
     assert symbols(model, y, {"n": 2, "rows": 9}) == {0: "n", 2: "((rows - 1) // (2)) + 1"}
 
 
+@pytest.mark.parametrize("mode", ["pytorch_half_pixel", "align_corners", "half_pixel_symmetric"])
+def test_a_resize_that_depends_on_an_extent_of_one_samples_as_at_the_maxima(mode: str) -> None:
+    """What is unknown at other extents is planned, and verified, as it is at the maxima."""
+
+    def resized(rows: int | str) -> Graph:
+        model = Model()
+        x = model.input([1, 2, rows, 6])
+        smaller = model.node("MaxPool", [x], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
+        sizes = model.node("Shape", [x])
+        attributes: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": mode}
+        model.output(model.node("Resize", [smaller, "", "", sizes], **attributes))
+        return import_graph(model.data(), {"rows": 9} if rows == "rows" else {})
+
+    varying, fixed = (dict(graph.ops[-1].attributes) for graph in (resized("rows"), resized(9)))
+    for name in ("scale", "offset", "divisor"):
+        assert varying[name] == fixed[name]
+
+
 def test_a_reshape_by_computed_shape_varies() -> None:
     """Shape, Gather, Mul, Concat and Reshape are folded, and the result knows what it stands for."""
     model = Model()
@@ -204,7 +222,7 @@ def test_an_op_that_cannot_be_empty_is_refused_with_the_dimension_that_is() -> N
     assert "--set dims.height=0" in str(caught.value.hint)
     with pytest.raises(ModelError) as caught:
         model.graph({"height": 1})
-    assert "--set dims" not in str(caught.value.hint)
+    assert "without elements" not in str(caught.value.hint)
 
 
 def test_an_empty_past_leaves_what_comes_after_it() -> None:
@@ -217,3 +235,18 @@ def test_an_empty_past_leaves_what_comes_after_it() -> None:
     empty, full = (model.graph({"past": past, "new": 5}) for past in (0, 3))
     assert (empty.inputs, full.inputs) == (("new",), ("past", "new"))
     assert empty.tensors[empty.ops[-1].inputs[1]].shape[-2:] == (5, 4)
+
+
+def test_extents_that_contradict_each_other_are_named_with_the_op_that_they_do_not_suit() -> None:
+    """The request is at fault as likely as the model; without extents the model alone is."""
+    model = Model()
+    model.output(model.node("Add", [model.input(["n", 4]), model.input(["a row", 4])]))
+    with pytest.raises(ModelError) as caught:
+        model.graph({"n": 3, "a row": 5})
+    hint = str(caught.value.hint)
+    assert hint.startswith("Check the extents that the request gives (--set dims.n=3 --set 'dims={\"a row\": 5}')")
+    fixed = Model()
+    fixed.output(fixed.node("Add", [fixed.input([3, 4]), fixed.input([5, 4])]))
+    with pytest.raises(ModelError) as caught:
+        fixed.graph()
+    assert caught.value.hint == ModelError.default_hint

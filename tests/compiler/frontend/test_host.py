@@ -208,10 +208,10 @@ def test_boxes_whose_number_nobody_knows_keep_what_reads_them_on_the_host() -> N
 
 def test_a_sequence_stays_on_the_host_and_its_parts_come_back() -> None:
     model = Model()
-    x = model.relu(model.input([4, 3]))
-    parts = model.node("SplitToSequence", [x, model.constant(2)], axis=0, name="split")
+    x = model.relu(model.input([4, 3], "x"))
+    parts = model.node("SplitToSequence", [x, model.input([], "rows", TensorProto.INT64)], axis=0, name="split")
     model.output(model.node("ConcatFromSequence", [parts], axis=0, name="join"))
-    graph = same_values(model)
+    graph = same_values(model, {"x": np.ones((4, 3), np.float32), "rows": np.array(2)})
     assert kinds(graph) == ["Relu", "Host", "Host"]
     assert graph.tensors[parts].dtype.startswith("seq(")
     assert graph.tensors[parts].shape == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -14,6 +15,7 @@ from compiler.frontend.runnable import without_faults
 from compiler.frontend.runtimes import run_model
 from compiler.profile import builtin_profile
 from tests.compiler.planning import BY_RULES
+from tests.models import Model
 
 TYPES = (np.int8, np.int16, np.int32, np.int64, np.float32)
 
@@ -137,3 +139,40 @@ def test_fused_products_of_mixed_signs_are_exact_on_every_processor(kind: str, z
     assert run.values is not None, run.reason
     expected = 7 * 255 * (np.array([127, -128, 127]) - (zero or 0))
     assert run.values[0].ravel().tolist() == expected.tolist()
+
+
+def test_weights_of_four_bits_are_judged_by_floats_where_data_may_be_rounded_to_eight() -> None:
+    """accuracy_level 4 permits ONNX Runtime to compute with data of 8 bits, which is off by per cents."""
+    model = Model()
+    x = model.input([2, 64])
+    generator = np.random.default_rng(0)
+    packed = model.constant(generator.integers(0, 256, (48, 2, 16), dtype=np.uint8))
+    scales = model.constant(generator.random(96, dtype=np.float32))
+    attributes: dict[str, Any] = {"K": 64, "N": 48, "bits": 4, "block_size": 32, "domain": "com.microsoft"}
+    for level in (4, 0):
+        model.output(model.node("MatMulNBits", [x, packed, scales], accuracy_level=level, **attributes))
+    run = run_model(model.proto(), {x: generator.standard_normal((2, 64), dtype=np.float32)})
+    assert run.values is not None, run.reason
+    np.testing.assert_array_equal(*run.values)
+
+
+def test_a_constant_of_four_bits_reaches_an_operator_that_only_onnx_runtime_knows() -> None:
+    """ONNX Runtime takes no array of 4 bits from numpy."""
+    node = helper.make_node(
+        "GatherBlockQuantized", ["table", "rows", "scales"], ["y"], domain="com.microsoft", block_size=16
+    )
+    inputs = [
+        helper.make_tensor_value_info("table", TensorProto.UINT4, [3, 16]),
+        helper.make_tensor_value_info("rows", TensorProto.INT64, [1]),
+        helper.make_tensor_value_info("scales", TensorProto.FLOAT, [3, 1]),
+    ]
+    graph = helper.make_graph([node], "rows", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    feeds: dict[str, Any] = {
+        "table": (np.arange(48).reshape(3, 16) % 16).astype(ml_dtypes.uint4),
+        "rows": np.array([1]),
+        "scales": np.full((3, 1), 0.5, dtype=np.float32),
+    }
+    run = run_model(helper.make_model(graph, opset_imports=opsets, ir_version=10), feeds)
+    assert run.values is not None, run.reason
+    np.testing.assert_array_equal(run.values[0], [np.arange(16) / 2])

@@ -67,14 +67,15 @@ def test_sequences_pass_between_nodes_and_between_segments_an_empty_one_too() ->
     """A chip op between them splits the host's nodes; its input and the sequence are both given from outside."""
     model = Model()
     x = model.input([2, 3], "x")
-    empty = model.node("SequenceEmpty", [], out="empty", dtype=FLOAT)
-    filled = model.node("SequenceInsert", [empty, x], out="filled")
+    first = model.input([], "first", INT)
+    filled = model.node("SequenceInsert", [model.node("SequenceEmpty", [], dtype=FLOAT), x, first], out="filled")
+    empty = model.node("SequenceErase", [filled, first], out="empty")
     y = model.node("Neg", [x], out="y")
     more = model.node("SequenceInsert", [filled, y])
     model.output(model.node("ConcatFromSequence", [more], out="all", axis=0))
     model.output(model.node("SequenceLength", [empty], out="none"), INT)
     graph, source = model.graph(), ModelSource.from_bytes(model.data())
-    feeds = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    feeds: dict[str, Any] = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "first": np.array(0)}
     assert [on_host for on_host, _ in host_runs(graph, range(len(graph.ops)))].count(True) == 2
     found = reference_of_graph(graph, source, feeds)
     assert found["all"].tolist() == [*feeds["x"].tolist(), *(-feeds["x"]).tolist()]
@@ -88,13 +89,18 @@ def test_sequences_pass_between_nodes_and_between_segments_an_empty_one_too() ->
 def test_optionals_pass_between_segments_as_values_or_none(full: bool) -> None:
     model = Model()
     kind = helper.make_tensor_type_proto(FLOAT, [1, 3])
-    x = model.input([1, 3], "x")
-    held = model.node("Optional", [x], out="held") if full else model.node("Optional", [], out="held", type=kind)
+    x, wanted = model.input([1, 3], "x"), model.input([], "wanted", BOOL)
+    result = [helper.make_value_info("its", helper.make_optional_type_proto(kind))]
+    branches = {
+        "then_branch": helper.make_graph([helper.make_node("Optional", [x], ["its"])], "full", [], result),
+        "else_branch": helper.make_graph([helper.make_node("Optional", [], ["its"], type=kind)], "none", [], result),
+    }
+    held = model.node("If", [wanted], out="held", **branches)
     model.output(model.node("OptionalHasElement", [held], out="has"), BOOL)
     model.output(model.relu(x))
     graph = model.graph()
     first, second = host_ops(graph)
-    made = run_host(graph, {"x": X}, [first])
+    made = run_host(graph, {"x": X, "wanted": np.array(full)}, [first])
     assert (made["held"] is not None) is full
     assert run_host(graph, made, [second])["has"].tolist() is full
 

@@ -113,7 +113,9 @@ def test_an_empty_sequence_between_nodes_of_which_onnx_runtime_lacks_one_is_no_e
     """Node by node nobody would know the sequence's type, so all of them run on onnx.reference."""
     model = Model(opset=22, ir_version=10)
     brain_float(model)
-    erased = model.node("SequenceErase", [model.node("SequenceConstruct", [model.input([2], "x")])])
+    built = model.node("SequenceConstruct", [model.input([2], "x")])
+    erased = model.node("SequenceErase", [built, model.input([], "first", INT)])
     model.output(model.node("SequenceLength", [erased], out="y"), INT)
-    found = run_executable(executable_of(model), {"d": np.ones(1), "x": np.zeros(2, np.float32)})
+    feeds = {"d": np.ones(1), "x": np.zeros(2, np.float32), "first": np.array(0)}
+    found = run_executable(executable_of(model), feeds)
     assert found["y"] == 0
