@@ -34,6 +34,7 @@ from tests.bench import (
     search,
     shape_service,
     shapes,
+    small_networks,
     sweep,
     table_programs,
     tables,
@@ -56,6 +57,7 @@ BENCHMARKS = {
     "loops": loops.run,
     "recurrence": recurrence.run,
     "same-weights": same_weights.run,
+    "small-networks": small_networks.run,
     "search": search.run,
     "timing": timing.run,
     "estimates": estimates.run,
@@ -97,6 +99,9 @@ def main(names: list[str]) -> int:
         return 0
     if names and names[0] == "same-weights":
         same_weights.run(tuple(names[1:]))
+        return 0
+    if names and names[0] == "small-networks":
+        small_networks.run(tuple(names[1:]) or small_networks.CHIPS)
         return 0
     if names and names[0] == "integers":
         integers.run(tuple(names[1:]))

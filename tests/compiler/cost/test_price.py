@@ -119,6 +119,16 @@ def test_the_first_turn_waits_for_the_weights_of_each_op_in_turn() -> None:
     assert price(wait, CLUSTER).cycles == 3_000 + 200 + 9 * 200 + 400
 
 
+def test_small_weights_wait_for_the_start_ups_of_those_before_them() -> None:
+    """Loads of 200 cycles each, one after the other; the first start-up counts by itself."""
+    wait = traffic(steps=steps({"loading_cycles": 200.0}, {"loading_cycles": 400.0}), input_bytes=1_024)
+    assert price(wait, CLUSTER).cycles == 2_000 + 400
+    wait = traffic(steps=steps({"loading_cycles": 200.0}, {"loading_cycles": 3_000.0}), input_bytes=1_024)
+    assert price(wait, CLUSTER).cycles == 3_200 - 200 + 1_000 + 400
+    # with one buffer nothing is worked on meanwhile
+    assert price(replace(wait, overlapped=False), CLUSTER).cycles == 3_200 + 2_000 + 400
+
+
 def test_inputs_come_more_slowly_while_the_cores_engines_load_weights() -> None:
     """A fifth of the rate: 100 cycles' worth of inputs after 500; without the weights they would be there after 100."""
     both: dict[str, Any] = {"input_bytes": 10_240, "weight_bytes": 204_800, "compute_cycles": 1_000, "turns": 10}

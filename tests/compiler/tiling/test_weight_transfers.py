@@ -1,0 +1,56 @@
+"""How many transfers bring an op's weights, and what a group waits for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compiler.profile import builtin_profile
+from compiler.tiling.weight_transfers import transfers, transfers_of, weights_of
+from tests.models import Model
+
+CLUSTER, EDGE = builtin_profile("cluster4x4"), builtin_profile("edge4")
+
+
+def test_weights_that_follow_the_channels_are_told_from_those_that_do_not() -> None:
+    """A convolution with a bias has two that do; a factor that is one number has none."""
+    model = Model()
+    found = model.conv(model.input([1, 8, 6, 6]), 8, 16, bias=True)
+    model.output(model.node("Mul", [found, model.constant(np.float32(3.0))]))
+    assert [weights_of(op) for op in model.facts().ops] == [(2.0, 0.0), (0.0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("cores", "sharing", "apart", "direct", "expected"),
+    [
+        (1.0, 1.0, 0.0, 0.0, 6 + 2),  # one unit brings all
+        (1.0, 4.0, 0.0, 0.0, 6 / 4 + 2 / 4),  # four units need the same: each brings a part
+        (4.0, 4.0, 0.0, 0.0, 4 * 6 / 4 + 2 / 4),  # the channels of each core by themselves
+        (1.0, 4.0, 1.0, 0.0, 6 + 2 / 4),  # each unit brings its channels
+        (4.0, 4.0, 1.0, 1.0, 6),  # all cores at the same time
+    ],
+)
+def test_transfers_of_one_engine(cores: float, sharing: float, apart: float, direct: float, expected: float) -> None:
+    assert transfers(6.0, 2.0, cores, sharing, apart, direct) == expected
+
+
+@given(st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.booleans(), st.booleans()), min_size=1, max_size=6))
+def test_configurations_together_take_what_each_takes(rows: list[tuple[int, bool, bool]]) -> None:
+    """Columns of configurations give the numbers that each has alone."""
+    model = Model()
+    model.output(model.relu(model.conv(model.input([1, 8, 6, 6]), 8, 16)))
+    ops = model.facts().ops
+    for profile in (CLUSTER, EDGE):
+        cores_max = profile.units.cores
+        columns = [
+            (min(cores, cores_max), cores_apart and cores_max > 1, units, units_apart)
+            for (units, cores_apart, units_apart), cores in zip(rows, [cores_max] * len(rows), strict=True)
+        ]
+        cores, cores_apart, units, units_apart = (np.array(column) for column in zip(*columns, strict=True))
+        together = transfers_of(ops, profile, cores, cores_apart, units, units_apart)
+        for number in range(len(rows)):
+            one = slice(number, number + 1)
+            alone = transfers_of(ops, profile, cores[one], cores_apart[one], units[one], units_apart[one])
+            assert together[:, one].tolist() == alone.tolist()
