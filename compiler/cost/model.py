@@ -215,7 +215,8 @@ def price(traffic: Traffic, profile: Profile) -> Cost:
     passing = ceil(handed + taken + traffic.put_cycles)
     # with one buffer cores wait for what comes, and until units have handed on its inputs
     between = traffic.passed_on_bytes * handing
-    loading = max(moved / rate, sum(step.loading_cycles for step in traffic.steps))
+    loading = sum(step.loading_cycles for step in traffic.steps) - dram_startup_cycles(profile)
+    loading = max(moved / rate, loading)
     busy, units_decide = on_cores + ceil(loading + between), between > loading
     if traffic.overlapped:
         turning = _turns_cycles(traffic, rate, on_cores, profile) + traffic.unhidden_cycles

@@ -13,7 +13,7 @@ from compiler.cost.rates import (
 from compiler.cost.turns import Passing
 from compiler.tiling.tile import Spread, WeightHome
 from compiler.tiling.tiled import TiledGroup
-from compiler.tiling.weight_transfers import transfers, weights_of
+from compiler.tiling.weight_transfers import brought_alone, transfers, weights_of
 from compiler.tiling.weights import slice_cycles
 from compiler.units import ceil_div
 
@@ -33,7 +33,8 @@ class Arrivals:
         self._units = group.walk.units
         self._shared = reads_are_shared(group.profile)
         self._passes_ahead = _passes_ahead(group)
-        self._is_direct = directly and not group.is_flat
+        # the cores' own engines bring what one core alone needs
+        self._is_direct = brought_alone(group.profile, *_split(group))
 
     def inputs(self, step: int) -> tuple[int, int]:
         """Bytes of the first tiles' inputs that an op is the first to read: from DRAM, and what units then hand on."""
@@ -68,22 +69,26 @@ class Arrivals:
         if not lasting:
             return 0.0
         own, common = weights_of(group.geometry.ops[step])
-        cores = float(configuration.cores if configuration.core_spread is Spread.CHANNELS else 1)
-        sharing, apart = float(self._units if self._shared else 1), float(group.shares_weights_out)
-        tables = float(group.weights[step].table_bytes > 0)
-        return transfers(own, common + tables, cores, sharing, apart, float(self._is_direct))
+        in_cores = group.homes[step] is WeightHome.CORE
+        cores = configuration.cores if in_cores and configuration.core_spread is Spread.CHANNELS else 1
+        sharing, apart = self._units if self._shared else 1, group.shares_weights_out
+        common += group.weights[step].table_bytes > 0
+        return transfers(own, common, float(cores), float(sharing), float(apart), float(in_cores and self._is_direct))
 
     def loading_cycles(self, step: int, arriving: int, lasting: int) -> float:
-        """Cycles that the engine which brings these bytes of an op takes by itself: it prepares one after the other."""
+        """Cycles that the engine which brings these bytes of an op takes by itself.
+
+        It prepares one transfer after the other, each while the one before it moves.
+        """
         group, profile = self._group, self._group.profile
         engine, engines, loads = profile.units.dram_engine, self._units, self.loads(step, lasting)
-        if self._is_direct:
+        if self._is_direct and group.homes[step] is WeightHome.CORE:
             engine, engines, arriving = profile.engines.iodma, engines * group.configuration.cores, 0
         elif arriving:
             names = group.geometry.first_readers.get(group.geometry.ops[step].index, ())
             loads += sum(self._reads[name][0] > 0 for name in names)
         moved = 0.0 if engine is None else (arriving + lasting) / (engine.bytes_per_cycle * engines)
-        return loads * dram_startup_cycles(profile) + moved
+        return max(loads * dram_startup_cycles(profile), moved)
 
     def handed(self, step: int, passed: int) -> int:
         """Of the bytes of an op's weights that units get from each other, those that the first turn waits for."""
@@ -136,6 +141,13 @@ class Arrivals:
             directly=directly,
             ahead=not directly and (home is WeightHome.SRAM or self._passes_ahead),
         )
+
+
+def _split(group: TiledGroup) -> tuple[bool, bool]:
+    """Whether units, and the cores of a unit, each need other weights."""
+    configuration = group.configuration
+    cores_apart = configuration.cores == 1 or configuration.core_spread is Spread.CHANNELS
+    return group.walk.units == 1 or group.shares_weights_out, cores_apart
 
 
 def _passes_ahead(group: TiledGroup) -> bool:

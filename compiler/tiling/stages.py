@@ -56,7 +56,7 @@ def core_stages(
     A tensor that stays in the core is in no stage's inputs or results. Known once they have been asked for: tilings
     that differ in what waits where, or is buffered, have the same ones.
     """
-    key = ("stages", rows, capacity, configuration.cores, configuration.core_spread)
+    key = ("stages", rows, capacity, configuration.cores, configuration.core_spread, *lanes.items())
     found: tuple[CoreStage, ...] | int | None = frustums.worked_out.get(key)
     if found is None:
         found = frustums.worked_out[key] = _core_stages(geometry, frustums, configuration, rows, capacity, lanes)

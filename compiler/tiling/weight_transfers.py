@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.cost.rates import direct_is_as_wide, reads_are_shared
+from compiler.cost.rates import reads_are_shared
 from compiler.ops.op_facts import OpFacts
 from compiler.profile.schema import Profile
 
@@ -17,8 +17,18 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 
 def weights_of(op: OpFacts) -> tuple[float, float]:
     """How many weights of an op are shared out with its output channels, and how many are not."""
-    follow = {o.tensor: any(its.axis == op.channel_axis for its in o.access) for o in op.operands if o.constant}
+    channel = op.channel_axis
+    follow = {
+        o.tensor: channel is not None and any(its.axis == channel and its.is_identity for its in o.access)
+        for o in op.operands
+        if o.constant
+    }
     return float(sum(follow.values())), float(len(follow) - sum(follow.values()))
+
+
+def brought_alone(profile: Profile, units_apart: bool, cores_apart: bool) -> bool:
+    """Whether cores bring weights from DRAM themselves: where units, and the cores of each, all need other ones."""
+    return not profile.units.are_cores and profile.engines.iodma is not None and units_apart and cores_apart
 
 
 def transfers(own: Number, common: Number, cores: Number, sharing: Number, apart: Number, direct: Number) -> Number:
@@ -45,9 +55,9 @@ def transfers_of(
     `cores` of a unit; where they share out the channels, and where `units` do.
     """
     own, common = np.array([weights_of(op) for op in ops]).T[:, :, None]
-    pairs = zip(units.tolist(), cores.tolist(), strict=True)
-    wide = np.array([not profile.units.are_cores and direct_is_as_wide(profile, *pair) for pair in pairs])
-    direct = wide & (cores_apart | (cores == 1)) & (units_apart | (units == 1))
+    direct = np.zeros(len(units), dtype=np.bool_)
+    if brought_alone(profile, units_apart=True, cores_apart=True):
+        direct = (cores_apart | (cores == 1)) & (units_apart | (units == 1))
     sharing = units if reads_are_shared(profile) else np.ones_like(units)
     split = np.where(cores_apart, cores, 1), sharing, units_apart, direct
     return transfers(own, common, *(column.astype(np.float64) for column in split))
