@@ -107,12 +107,6 @@ def _sequence(model: Model) -> None:
     model.output(model.node("ConcatFromSequence", [pair], name="join", axis=0))
 
 
-def _element(model: Model) -> None:
-    x = model.relu(model.input([4], "x"))
-    pair = model.node("SequenceConstruct", [x, x], name="pair")
-    model.output(model.node("SequenceAt", [pair, model.input([], "position", INT64)], name="element"))
-
-
 def _map_over(proto: onnx.ModelProto) -> None:
     proto.graph.node[1].op_type = "SequenceMap"
 
@@ -168,6 +162,5 @@ CASES: Final[tuple[Case, ...]] = (
         "hidden_size of 2^40 without weights",
     ),
     case("a-sequence", written(_sequence), accept(), "legal, replaced by its elements"),
-    case("a-sequence-read-where-an-input-says", written(_element), accept("pair", "element"), "legal"),
     case("a-sequence-map-without-a-body", edited(_map_over), reject(f"{_BODY} unsupported_dtype", "relu"), "no graph"),
 )
