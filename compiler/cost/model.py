@@ -307,7 +307,7 @@ def _turns_cycles(traffic: Traffic, rate: float, on_cores: float, profile: Profi
         handed = step.handed_bytes * handing + step.first_taken_cycles
         brought = step.arriving_bytes, step.lasting_bytes, step.loading_cycles
         needs.append(Needs(*brought, handed, step.passing, filling, work))
-    # the first transfer's start-up is one that nothing hides, for all that follows
+    # the start-up of the first transfer is among those that nothing hides
     return turns_cycles(needs, traffic.turns, rate, traffic.loading_share, dram_startup_cycles(profile))
 
 

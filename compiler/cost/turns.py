@@ -68,7 +68,7 @@ def turns_cycles(
     """Cycles of all turns: the first one, and each other one as long as the second (SCHED-3).
 
     `rate`: of the DRAM, in bytes per cycle; `loading_share`: the part of it that inputs get while other engines load
-    weights, None where one engine loads both, op by op. `startup`: cycles of the first transfer that count elsewhere.
+    weights, None where one engine loads both, op by op. `startup`: of the first transfer; the price adds it elsewhere.
     """
     inputs, weights = sum(op.inputs for op in ops), sum(op.weights for op in ops)
     clock = _Clock(loaded=-startup)

@@ -144,7 +144,7 @@ class Arrivals:
 
 
 def _split(group: TiledGroup) -> tuple[bool, bool]:
-    """Whether units, and the cores of a unit, each need other weights."""
+    """Whether no two units need the same weights, and no two cores of a unit."""
     configuration = group.configuration
     cores_apart = configuration.cores == 1 or configuration.core_spread is Spread.CHANNELS
     return group.walk.units == 1 or group.shares_weights_out, cores_apart

@@ -263,7 +263,10 @@ def _search(
 def _failing(
     table: SizeTable, profile: Profile, bound: tuple[Constraint, ...], wishes: Wishes, known: KnownFigures
 ) -> Check | None:
-    """What the smallest tile fails of a table of which none has room, as `_search` finds it."""
+    """The constraint that even the smallest tile fails, for a table in which no tile has room.
+
+    It is the one that `_search` would name: from the finest cuts, where there are any.
+    """
     simple = wishes.marked(simple_configurations(table.geometry, table, profile, wishes.halo, wishes.placement))
     finer = tuple(c for base in simple for c in finer_configurations(table, base))
     return _Search(table, profile, finer or simple, bound, wishes.split, known).failing

@@ -173,8 +173,10 @@ def _positions(table: SizeTable, parts: list[StagePart], counts: list[int], of_p
 
 
 class _Places(NamedTuple):
-    """Places in the table of tensors: of outputs, of tensors in whose space results lie that are not written over
-    inputs, of what each step makes, and of what is read, with the places there at which each reader's begin.
+    """Row numbers of tensors in `lifetimes`.
+
+    outputs: of the group. leaving: in whose space these lie, where that is no input. made: of each op's result. reads:
+    of all operands that are computed, op by op; where each op's begin among these; and which ops have any.
     """
 
     outputs: Ints

@@ -27,7 +27,7 @@ def weights_of(op: OpFacts) -> tuple[float, float]:
 
 
 def brought_alone(profile: Profile, units_apart: bool, cores_apart: bool) -> bool:
-    """Whether cores bring weights from DRAM themselves: where units, and the cores of each, all need other ones."""
+    """Whether cores load weights by their own IODMA: where no two units, and no two cores of a unit, need the same."""
     return not profile.units.are_cores and profile.engines.iodma is not None and units_apart and cores_apart
 
 

@@ -38,19 +38,22 @@ def test_transfers_of_one_engine(cores: float, sharing: float, apart: float, dir
 
 @given(st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.booleans(), st.booleans()), min_size=1, max_size=6))
 def test_configurations_together_take_what_each_takes(rows: list[tuple[int, bool, bool]]) -> None:
-    """Columns of configurations give the numbers that each has alone."""
+    """Four cores a cluster; where neither units nor cores need the same weights, cores load them themselves."""
     model = Model()
-    model.output(model.relu(model.conv(model.input([1, 8, 6, 6]), 8, 16)))
-    ops = model.facts().ops
-    for profile in (CLUSTER, EDGE):
-        cores_max = profile.units.cores
-        columns = [
-            (min(cores, cores_max), cores_apart and cores_max > 1, units, units_apart)
-            for (units, cores_apart, units_apart), cores in zip(rows, [cores_max] * len(rows), strict=True)
-        ]
-        cores, cores_apart, units, units_apart = (np.array(column) for column in zip(*columns, strict=True))
-        together = transfers_of(ops, profile, cores, cores_apart, units, units_apart)
-        for number in range(len(rows)):
-            one = slice(number, number + 1)
-            alone = transfers_of(ops, profile, cores[one], cores_apart[one], units[one], units_apart[one])
-            assert together[:, one].tolist() == alone.tolist()
+    model.output(model.relu(model.conv(model.input([1, 8, 6, 6]), 8, 16, bias=True)))
+    units, cores_apart, units_apart = (np.array(column) for column in zip(*rows, strict=True))
+    found = transfers_of(model.facts().ops, CLUSTER, np.full(len(rows), 4), cores_apart, units, units_apart)
+    expected = [
+        transfers(2.0, 0.0, 4.0 if of_cores else 1.0, float(count), float(of_units), float(of_cores and alone))
+        for count, of_cores, of_units in rows
+        for alone in [of_units or count == 1]
+    ]
+    assert found.tolist() == [expected, [0.0] * len(rows)]
+
+
+def test_cores_without_an_sram_bring_a_part_each_of_what_all_need() -> None:
+    model = Model()
+    model.output(model.conv(model.input([1, 8, 6, 6]), 8, 16, bias=True))
+    one, four, no = np.array([1]), np.array([4]), np.array([False])
+    assert transfers_of(model.facts().ops, EDGE, one, no, four, no).tolist() == [[2 / 4]]
+    assert transfers_of(model.facts().ops, EDGE, one, no, four, ~no).tolist() == [[2.0]]
