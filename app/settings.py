@@ -101,7 +101,7 @@ class Settings(BaseSettings):
     worker_max_memory_per_child_bytes: Positive = 2 * GIB
     """A child above this after a task is replaced."""
 
-    lease_s: Seconds = 4.0
+    lease_s: Seconds = 10.0
     """A worker that is silent for this long counts as lost."""
     hung_after_s: Seconds = 60.0
     """The embedded service restarts a Redis, the API or the worker if it gives no sign of life for this long."""

@@ -293,7 +293,7 @@ def _service() -> Iterator[tuple[EmbeddedService, Api]]:
     """The service with its own settings, on the disk of the home directory."""
     with (
         tempfile.TemporaryDirectory(dir=Path.home()) as folder,
-        EmbeddedService(settings(Path(folder), lease_s=4.0, first_resend_s=2.0)) as service,
+        EmbeddedService(settings(Path(folder), first_resend_s=2.0)) as service,
     ):
         service.wait_until()
         api = Api(service.url)

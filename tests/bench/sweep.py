@@ -87,7 +87,7 @@ def _service(workers: int) -> Iterator[tuple[EmbeddedService, Client]]:
         os.environ[name] = "1"
     with (
         tempfile.TemporaryDirectory() as folder,
-        EmbeddedService(settings(Path(folder), worker_concurrency=workers, lease_s=4.0)) as service,
+        EmbeddedService(settings(Path(folder), worker_concurrency=workers)) as service,
     ):
         service.wait_until()
         with Client(service.url) as client:
