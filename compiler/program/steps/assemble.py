@@ -1,4 +1,4 @@
-"""The groups of a segment as one program: a nest each, in the order in which engines go through it (PROG-5)."""
+"""The groups of a segment as one program: their nests, in the order in which engines go through them (PROG-5)."""
 
 from __future__ import annotations
 
@@ -86,18 +86,42 @@ class Assembled:
     loops: Loops
 
 
-def assemble(groups: Sequence[OrderedGroup], waits: Waits) -> Assembled:
-    """The statements of groups that are worked on one after another; `waits`: of all of them."""
-    rows = joined([its.group.rows.ordered(its.order) for its in groups])
-    offsets, names, loops = loops_of(groups, waits)
-    return Assembled(rows=rows, wait_offsets=offsets, waits=names, loops=loops)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OrderedSegment:
+    """The groups of a segment on their way into a program.
+
+    `nests`: by group the number of its nest, ascending; neighbours may share one. `places`: by statement its place in
+    the program. Statements are numbered group by group, in the order of each.
+    """
+
+    groups: Sequence[OrderedGroup]
+    nests: Ints
+    places: Ints
+
+    @classmethod
+    def of(cls, group: OrderedGroup) -> OrderedSegment:
+        """A group by itself."""
+        return cls(groups=[group], nests=np.zeros(1, dtype=np.int64), places=np.arange(len(group.order)))
+
+    @property
+    def firsts(self) -> Ints:
+        """By group the number of its first statement, and how many there are."""
+        return np.append(0, np.cumsum([len(its.order) for its in self.groups])).astype(np.int64)
 
 
-def loops_of(groups: Sequence[OrderedGroup], waits: Waits) -> tuple[Rows, Rows, Loops]:
+def assemble(segment: OrderedSegment, waits: Waits) -> Assembled:
+    """The statements of a segment's groups; `waits`: of all of them, by places in the program."""
+    rows = joined([its.group.rows.ordered(its.order) for its in segment.groups])
+    offsets, names, loops = loops_of(segment, waits)
+    return Assembled(rows=rows.ordered(np.argsort(segment.places)), wait_offsets=offsets, waits=names, loops=loops)
+
+
+def loops_of(segment: OrderedSegment, waits: Waits) -> tuple[Rows, Rows, Loops]:
     """The waits of all statements, as offsets and names, and how statements loop."""
     spaces: list[Any] = []
     space_of, stages = [], []
-    for nest, its in enumerate(groups):
+    groups, turns = segment.groups, np.argsort(segment.places)
+    for nest, its in zip(segment.nests.tolist(), groups, strict=True):
         loops, first = its.group.loops, len(spaces)
         begin = begin_of(its)
         for space in loops.spaces:
@@ -109,11 +133,11 @@ def loops_of(groups: Sequence[OrderedGroup], waits: Waits) -> tuple[Rows, Rows, 
         space_of.append(first + loops.space_of[its.order])
         stages.append(its.stages[its.order])
     runs, terms, rings = (
-        Lists.joined([getattr(its.group.loops, name).ordered(its.order) for its in groups])
+        Lists.joined([getattr(its.group.loops, name).ordered(its.order) for its in groups]).ordered(turns)
         for name in ("runs", "terms", "rings")
     )
     statements = np.zeros(len(runs.offsets) - 1, dtype=STATEMENT)
-    statements["space"], statements["stage"] = np.concatenate(space_of), np.concatenate(stages)
+    statements["space"], statements["stage"] = np.concatenate(space_of)[turns], np.concatenate(stages)[turns]
     order = np.lexsort((waits.names, waits.owners))
     offsets = np.append(0, np.cumsum(np.bincount(waits.owners, minlength=len(statements))))
     found = Loops(

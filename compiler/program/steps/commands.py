@@ -48,6 +48,12 @@ class Nodes:
         """By node its engine."""
         return self.codes & _MASK
 
+    @property
+    def group_steps(self) -> Ints:
+        """By node the number of its group's step among those of all groups, ascending."""
+        found: Ints = np.unique(self.codes >> _BITS, return_inverse=True)[1].astype(np.int64)
+        return found
+
     def numbers(self, group: int, steps: Ints, queues: Ints) -> Ints:
         """The numbers of nodes that are there."""
         found: Ints = np.searchsorted(self.codes, group << 2 * _BITS | steps << _BITS | queues).astype(np.int64)

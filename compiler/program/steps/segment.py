@@ -1,4 +1,4 @@
-"""Lowering of one segment to a program: its groups, one nest each (PROG-5, PROG-7)."""
+"""Lowering of one segment to a program: its groups, one nest each, or several listed ones (PROG-5, PROG-7)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from compiler.program.program import Program, Resident, Role, Step
 from compiler.program.residents import place_residents, resident_parts
 from compiler.program.segment import PlannedGroup, lowering_of
 from compiler.program.steps.action import Call, Copy, Numbers
-from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits, assemble, loops_of
+from compiler.program.steps.assemble import GroupStatements, OrderedGroup, OrderedSegment, Waits, assemble, loops_of
 from compiler.program.steps.commands import Lists, Nodes
 from compiler.program.steps.conflicts import Conflicts, Pairs, conflicts_of
 from compiler.program.steps.equal_groups import EqualGroups, SegmentGroup, Setting
 from compiler.program.steps.group_columns import LISTED_ALL, LISTED_MAX, GroupColumns
 from compiler.program.steps.group_steps import GroupSteps, TooManyActionsError, recorder_of
+from compiler.program.steps.interleaved import interleaved
 from compiler.program.steps.order import Phases, Turns, turns_of
 from compiler.program.steps.phases import phases_of, waits_of
 from compiler.program.steps.rows import CommandRows, rows_of
@@ -149,15 +150,17 @@ class SegmentSteps:
         keys = [key for its in columns for key in its.keys]
         program = self._program(self._rows(keys, np.arange(len(keys)), Lists.joined([its.samples for its in columns])))
         orders = _Orders(program, demands_of(program, self._profile), conflicts)
-        ordered, waits = [], []
-        begin = 0
+        ordered, inside = [], list[Waits | None]()
         for its, group in zip(found, groups, strict=True):
-            chosen, inside = orders.listed(group, its) if group.is_listed else orders.looped(group, its)
+            chosen, waits = (orders.listed(group, its), None) if group.is_listed else orders.looped(group, its)
             ordered.append(chosen)
-            waits.append(Waits(inside.owners + begin, inside.names + begin, inside.distances))
-            begin += len(group.kinds)
-        waits.append(waits_before(ordered, conflicts))
-        assembled = assemble(ordered, Waits(*(np.concatenate(columns) for columns in zip(*waits, strict=True))))
+            inside.append(waits)
+        segment = interleaved(ordered, program, orders.demands, conflicts)
+        all_waits = [waits_before(segment, conflicts)]
+        for first, chosen, waits in zip(segment.firsts.tolist(), segment.groups, inside, strict=False):
+            owners, names, distances = waits or waits_listed(chosen, conflicts)
+            all_waits.append(Waits(segment.places[first + owners], segment.places[first + names], distances))
+        assembled = assemble(segment, Waits(*(np.concatenate(its) for its in zip(*all_waits, strict=True))))
         return replace(
             self._program(assembled.rows),
             wait_offsets=assembled.wait_offsets,
@@ -224,15 +227,14 @@ class _Orders:
     demands: Demands
     conflicts: Conflicts
 
-    def listed(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, Waits]:
+    def listed(self, group: GroupStatements, found: _Found) -> OrderedGroup:
         """A group of single commands in the fastest of some orders; of one that is like another, in that one's."""
         order = found.group.order
         if order is None:
             order = self._fastest(group, found)
         found.group.order = order
         stages = np.zeros(len(order), dtype=np.int64)
-        chosen = OrderedGroup(group=group, order=order, stages=stages)
-        return chosen, waits_listed(chosen, self.conflicts)
+        return OrderedGroup(group=group, order=order, stages=stages)
 
     def _fastest(self, group: GroupStatements, found: _Found) -> Ints:
         conflicts, count, commands = self.conflicts, len(group.kinds), found.columns.first
@@ -277,7 +279,7 @@ class _Orders:
             if chosen is not None:
                 best = 0, phases, ordered, waits
                 break
-            offsets, names, loops = loops_of([ordered], waits)
+            offsets, names, loops = loops_of(OrderedSegment.of(ordered), waits)
             of_order = group.samples[ordered.order]
             commands = self.program.commands[of_order]
             program = replace(self.program, commands=commands, wait_offsets=offsets, waits=names, loops=loops)

@@ -5,13 +5,12 @@ Waits name statements by their places, in their group's order or in the program.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from compiler.errors import InternalError
-from compiler.program.steps.assemble import GroupStatements, OrderedGroup, Waits, begin_of
+from compiler.program.steps.assemble import GroupStatements, OrderedGroup, OrderedSegment, Waits, begin_of
 from compiler.program.steps.commands import SIDES, SLOTS, Commands, different, spread
 from compiler.program.steps.conflicts import Conflicts, Pairs
 from compiler.program.steps.order import Turns
@@ -157,15 +156,59 @@ def waits_inside(ordered: OrderedGroup, inside: Inside) -> Waits:
     return Waits(places[statements[rows]], places[names[rows]], gaps[rows])
 
 
-def waits_before(ordered: Sequence[OrderedGroup], conflicts: Conflicts) -> Waits:
+class _Before(NamedTuple):
+    """What statements wait for of groups before; statements by their numbers in the segment, in whatever order.
+
+    `positions`: the iteration in which the one that is waited for runs, or 0 if it is listed.
+    """
+
+    owners: Ints
+    names: Ints
+    distances: Ints
+    positions: Ints
+
+
+def waits_before(segment: OrderedSegment, conflicts: Conflicts) -> Waits:
     """What statements wait for of groups before: of each engine the latest, by places in the program."""
-    nodes, groups = conflicts.nodes, conflicts.nodes.groups
-    sizes = [len(its.order) for its in ordered]
-    firsts = np.append(0, np.cumsum(sizes)).astype(np.int64)
-    statement_nodes = np.concatenate([its.group.nodes for its in ordered])
+    ordered, firsts = segment.groups, segment.firsts
+    group_of = np.repeat(np.arange(len(ordered)), np.diff(firsts))
+    nodes = np.concatenate([its.group.nodes for its in ordered])
+    places = np.concatenate(
+        [segment.places[first + its.places] for first, its in zip(firsts.tolist(), ordered, strict=False)]
+    )
+    parts = _before_listed(segment, conflicts), _before_ends(segment, conflicts, nodes)
+    before = _Before(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    queues, nests = conflicts.nodes.queues[nodes], segment.nests[group_of]
+    # in a nest of commands done once an engine's order is enough
+    is_told = (queues[before.owners] == queues[before.names]) & (nests[before.owners] == nests[before.names])
+    owners, names, distances, positions = (column[~is_told] for column in before)
+    kept = _latest(owners, queues[names], nests[names], positions, places[names])
+    owners, names, distances = owners[kept], names[kept], distances[kept]
+    # the last nest of each engine is enough
+    is_new = (owners[1:] != owners[:-1]) | (queues[names[1:]] != queues[names[:-1]])
+    is_last = np.append(is_new, True)[: len(owners)]
+    return Waits(places[owners[is_last]], places[names[is_last]], distances[is_last])
+
+
+def _before_listed(segment: OrderedSegment, conflicts: Conflicts) -> _Before:
+    """What commands of listed groups wait for of other listed groups: the very commands that they meet."""
+    listed = _are_listed(segment)
+    of_commands = np.repeat(np.arange(len(segment.groups)), np.diff(conflicts.firsts))
+    one, other = of_commands[conflicts.before], of_commands[conflicts.after]
+    kept = (one != other) & listed[one] & listed[other]
+    # each command of a listed group is a statement
+    moves = segment.firsts - conflicts.firsts
+    names, owners = conflicts.before[kept] + moves[one[kept]], conflicts.after[kept] + moves[other[kept]]
+    none = np.zeros(len(names), dtype=np.int64)
+    return _Before(owners, names, none, none)
+
+
+def _before_ends(segment: OrderedSegment, conflicts: Conflicts, statement_nodes: Ints) -> _Before:
+    """What statements wait for of groups that loop, or through the DRAM: all that a node does up to an iteration."""
+    ordered, nodes, groups = segment.groups, conflicts.nodes, conflicts.nodes.groups
+    firsts, listed = segment.firsts, _are_listed(segment)
     by_node = np.argsort(statement_nodes, kind="stable")
     starts = np.searchsorted(statement_nodes[by_node], np.arange(len(nodes.codes) + 1))
-    listed = np.array([its.group.is_listed for its in ordered], dtype=np.bool_)
     lasts = np.array([its.group.iterations for its in ordered], dtype=np.int64) - 1
     # pairs of nodes; of listed groups those of commands say more
     one, other, gaps = conflicts.pairs
@@ -177,8 +220,8 @@ def waits_before(ordered: Sequence[OrderedGroup], conflicts: Conflicts) -> Waits
     rows = [(by_node[starts[other][owners] + numbers], one[owners], gaps[owners])]
     group_of = np.repeat(np.arange(len(ordered)), np.diff(conflicts.firsts))
     iterations = np.concatenate([its.iterations for its in conflicts.commands])
-    apart = (group_of[conflicts.before] != group_of[conflicts.after]) & listed[group_of[conflicts.after]]
-    one, other = conflicts.before[apart], conflicts.after[apart]
+    looping = ~listed[group_of[conflicts.before]] & listed[group_of[conflicts.after]]
+    one, other = conflicts.before[looping], conflicts.after[looping]
     gaps = np.where(iterations[one] < 0, 0, lasts[group_of[one]] - iterations[one])
     rows.append((firsts[group_of[other]] + other - conflicts.firsts[group_of[other]], conflicts.node_of[one], gaps))
     owners, one, gaps = (np.concatenate(columns) for columns in zip(*rows, strict=True))
@@ -192,12 +235,12 @@ def waits_before(ordered: Sequence[OrderedGroup], conflicts: Conflicts) -> Waits
         name, distance, iteration = _end_of(ordered[group], conflicts.commands[group], statements, gap)
         ends.append((firsts[group] + name, distance, iteration))
     names, distances, positions = np.array(ends, dtype=np.int64).reshape(-1, 3)[which.ravel()].T
-    places = np.concatenate([first + its.places for first, its in zip(firsts.tolist(), ordered, strict=False)])
-    kept_rows = _latest(owners, nodes.queues[one], groups[one], positions, places[names])
-    owners, names, distances, queues = (column[kept_rows] for column in (owners, names, distances, nodes.queues[one]))
-    # the last group of each engine is enough
-    is_last = np.append((owners[1:] != owners[:-1]) | (queues[1:] != queues[:-1]), True)[: len(owners)]
-    return Waits(places[owners[is_last]], places[names[is_last]], distances[is_last])
+    return _Before(owners, names, distances, positions)
+
+
+def _are_listed(segment: OrderedSegment) -> Flags:
+    """By group whether it is listed."""
+    return np.array([its.group.is_listed for its in segment.groups], dtype=np.bool_)
 
 
 def waits_listed(ordered: OrderedGroup, conflicts: Conflicts) -> Waits:
