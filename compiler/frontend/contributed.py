@@ -11,33 +11,37 @@ from compiler.frontend.constant_values import FOUR_BITS, in_eight_bits
 from compiler.frontend.decompose.contributed_fused import FUSED_FORMS, fused_nodes
 from compiler.frontend.decompose.contributed_quantised import contributed_nodes
 from compiler.frontend.decompose.node_builder import Fresh
+from compiler.frontend.lowering_errors import unless
 from compiler.frontend.read import plain_domain
 from compiler.frontend.tensor_table import ValueTable
 from compiler.ir.graph import Tensor
 from compiler.ops import CONTRIBUTED_DOMAIN, CONTRIBUTED_KINDS
-from compiler.ops.base import Call, Inferred
+from compiler.ops.base import Call, Inferred, Refusal
 
 
 def contributed(
     node: onnx.NodeProto, name: str, table: ValueTable, fresh: Fresh, opset: int
-) -> tuple[Inferred, Call] | list[onnx.NodeProto] | None:
-    """The op of such a node with its call, or the nodes that replace it; None if it is the host's.
+) -> tuple[Inferred, Call] | list[onnx.NodeProto] | str:
+    """The op of such a node with its call, or the nodes that replace it; why it is the host's, "" if that is unknown.
 
     The host also says what is wrong with a node. `opset`: the operator set of the standard.
     """
     is_fused = node.op_type in FUSED_FORMS
     if plain_domain(node.domain) != CONTRIBUTED_DOMAIN or (any(node.output[1:]) and not is_fused):
-        return None
+        return ""
     kind = CONTRIBUTED_KINDS.get(node.op_type)
     try:
         call = dequantised_in_eight_bits(table.call(node, name, opset), fresh)
         if is_fused:
-            return fused_nodes(node, call, fresh)
-        if kind is None:
-            return contributed_nodes(node, call, fresh, opset)
-        return None if kind.unsupported(call) is not None else (kind.infer(call), call)
+            found = fused_nodes(node, call, fresh)
+        elif kind is None:
+            found = contributed_nodes(node, call, fresh, opset)
+        else:
+            limit = kind.unsupported(call)
+            return unless(limit) if limit else (kind.infer(call), call)
+        return unless(found) if isinstance(found, Refusal) else found or ""
     except ModelError:
-        return None
+        return ""
 
 
 def dequantised_in_eight_bits(call: Call, fresh: Fresh) -> Call:
