@@ -171,10 +171,14 @@ PREFILL: dict[str, int | DimRange] = {
 
 
 @pytest.mark.parametrize(
-    ("profile", "packs", "dims"), [("edge4", True, DECODE), ("cluster4x4", False, PREFILL)], ids=["decode", "prompt"]
+    ("profile", "packs", "bits", "dims"),
+    [("edge4", True, 8, DECODE), ("cluster4x4", False, 0, PREFILL)],
+    ids=["decode", "prompt"],
 )
-def test_a_decoder_runs_whole_on_the_chip(profile: str, packs: bool, dims: dict[str, int | DimRange]) -> None:
-    data = Decoder(packs=packs).data()
+def test_a_decoder_runs_whole_on_the_chip(
+    profile: str, packs: bool, bits: int, dims: dict[str, int | DimRange]
+) -> None:
+    data = Decoder(packs=packs, bits=bits).data()
     compiled = compile_model(data, builtin_profile(profile), Options(fusion="rules", dims=dims))
     assert [segment.kind for segment in compiled.plan.segments] == ["chip"]
     values = compiled.report.values
