@@ -17,6 +17,7 @@ from compiler.frontend.decompose.contributed_attention import (
     attention,
     embedding,
     multi_head_attention,
+    quantised_attention,
     rotary_embedding,
 )
 from compiler.frontend.decompose.grouped_query import grouped_query_attention
@@ -177,6 +178,7 @@ FUSED_FORMS: Final[Mapping[str, _Writer]] = MappingProxyType(
         "Gelu": _erf_gelu,
         "GroupQueryAttention": grouped_query_attention,
         "MultiHeadAttention": multi_head_attention,
+        "QAttention": quantised_attention,
         "QuickGelu": _quick_gelu,
         "RotaryEmbedding": rotary_embedding,
         "SkipLayerNormalization": _skip_normalisation("LayerNormalization", 2),

@@ -115,7 +115,7 @@ def _gemm(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     return is_float or _integers(node, nodes, made, 7)
 
 
-def _scaled(nodes: NodeList, sums: str, scales: tuple[str, str], bias: str, out: str) -> bool:
+def scaled(nodes: NodeList, sums: str, scales: tuple[str, str], bias: str, out: str) -> bool:
     """Sums of a MatMulInteger as floats: times both scales, plus a bias if there is one."""
     units = nodes.add("Mul", *scales)
     made = nodes.add("Mul", nodes.cast(sums, "float32"), units, out=None if bias else out)
@@ -124,7 +124,7 @@ def _scaled(nodes: NodeList, sums: str, scales: tuple[str, str], bias: str, out:
     return True
 
 
-def _product(nodes: NodeList, a: str, b: str, zeros: tuple[str, str]) -> str:
+def integer_product(nodes: NodeList, a: str, b: str, zeros: tuple[str, str]) -> str:
     """A MatMulInteger; trailing zero points may be left out."""
     given = [a, b, *zeros]
     while not given[-1]:
@@ -136,8 +136,8 @@ def _integers_to_floats(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bo
     """MatMulIntegerToFloat: A, B, their scales, their zero points, a bias."""
     if call.tensor(2).dtype != "float32" or call.tensor(2).elements > 1:
         return False
-    sums = _product(nodes, node.input[0], node.input[1], (_input(node, 4), _input(node, 5)))
-    return _scaled(nodes, sums, (node.input[2], node.input[3]), _input(node, 6), node.output[0])
+    sums = integer_product(nodes, node.input[0], node.input[1], (_input(node, 4), _input(node, 5)))
+    return scaled(nodes, sums, (node.input[2], node.input[3]), _input(node, 6), node.output[0])
 
 
 def _dynamic_product(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
@@ -146,8 +146,8 @@ def _dynamic_product(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     scale, zero = nodes.fresh(f"{nodes.stem}/scale"), nodes.fresh(f"{nodes.stem}/zero")
     data = nodes.add("DynamicQuantizeLinear", node.input[0])
     nodes.nodes[-1].output.extend([scale, zero])
-    sums = _product(nodes, data, node.input[1], (zero, _input(node, 3)))
-    return _scaled(nodes, sums, (scale, node.input[2]), _input(node, 4), node.output[0])
+    sums = integer_product(nodes, data, node.input[1], (zero, _input(node, 3)))
+    return scaled(nodes, sums, (scale, node.input[2]), _input(node, 4), node.output[0])
 
 
 def _gathered_blocks(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:

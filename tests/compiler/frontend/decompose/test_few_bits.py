@@ -12,20 +12,21 @@ from onnx import TensorProto, helper
 
 from compiler.frontend.source import ModelSource
 from compiler.simulator.reference import reference_of_graph
-from tests.compiler.frontend.decompose.test_grouped_query import Contributed
+from tests.compiler.frontend.decompose.test_contributed_fused import Contributed
+from tests.models import Model
 
 FLOAT_TYPES: Mapping[str, int] = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
 
 
-def kinds_that_agree(model: Contributed, feeds: dict[str, NDArray[Any]], tolerance: float = 2e-6) -> list[str]:
+def ops_that_agree(model: Model, feeds: dict[str, NDArray[Any]], tolerance: float = 2e-6) -> list[str]:
     """The kinds of the graph's ops; nothing is the host's, and values are ONNX Runtime's."""
     graph = model.graph()
     assert not graph.host
-    (expected,) = model.run(feeds)
-    (name,) = graph.output_tensors
-    found = reference_of_graph(graph, ModelSource.from_bytes(model.data()), feeds, wanted={name})[name]
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+    made = reference_of_graph(graph, ModelSource.from_bytes(model.data()), feeds, wanted=set(graph.output_tensors))
+    for name, expected in zip(graph.output_tensors, model.run(feeds), strict=True):
+        found = made[name]
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
     return [op.kind for op in graph.ops]
 
 
@@ -54,7 +55,7 @@ def product(bits: int, zeros: str, *, bias: bool, inner: int = 72, **attributes:
 def test_a_product_reads_weights_of_few_bits(bits: int, zeros: str, *, bias: bool) -> None:
     model = product(bits, zeros, bias=bias)
     feeds: dict[str, NDArray[Any]] = {"x": np.random.default_rng(1).standard_normal((2, 3, 72)).astype(np.float32)}
-    assert kinds_that_agree(model, feeds) == ["MatMulNBits", "Add"][: 1 + bias]
+    assert ops_that_agree(model, feeds) == ["MatMulNBits", "Add"][: 1 + bias]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_rows_of_a_table_of_few_bits_become_floats(
     made = model.node("GatherBlockQuantized", inputs, domain="com.microsoft", **attributes)
     model.output(made, FLOAT_TYPES[dtype])
     ids = np.random.default_rng(1).integers(0, rows, indices)
-    assert "Gather" in kinds_that_agree(model, {"ids": np.asarray(ids)}, 1e-3 if dtype == "float16" else 2e-6)
+    assert "Gather" in ops_that_agree(model, {"ids": np.asarray(ids)}, 1e-3 if dtype == "float16" else 2e-6)
 
 
 def test_a_table_read_along_another_axis_is_the_hosts() -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
@@ -16,6 +15,7 @@ from compiler.frontend.source import ModelSource
 from compiler.options import DimRange, Options
 from compiler.profile import builtin_profile
 from compiler.simulator.reference import reference_of_graph
+from tests.compiler.frontend.decompose.test_contributed_fused import Contributed
 from tests.compiler.shapes.dynamic import Compiled, corners_and
 from tests.decoders import Decoder
 from tests.models import Model
@@ -85,16 +85,6 @@ class Form:
         for name in names:
             model.output(name)
         return model
-
-
-class Contributed(Model):
-    """A model with operators of com.microsoft."""
-
-    def proto(self) -> onnx.ModelProto:
-        """The finished model."""
-        proto = super().proto()
-        proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-        return proto
 
 
 PROMPT: dict[str, Any] = {"queries": 6, "past": None}
