@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import onnx
 
@@ -10,34 +11,65 @@ from compiler.errors import ModelError
 from compiler.frontend.constant_values import FOUR_BITS, in_eight_bits
 from compiler.frontend.decompose.contributed_fused import FUSED_FORMS, fused_nodes
 from compiler.frontend.decompose.contributed_quantised import contributed_nodes
-from compiler.frontend.decompose.node_builder import Fresh
+from compiler.frontend.decompose.node_builder import Fresh, NodeList
+from compiler.frontend.fold import Folded
+from compiler.frontend.lowering_errors import unless
 from compiler.frontend.read import plain_domain
 from compiler.frontend.tensor_table import ValueTable
 from compiler.ir.graph import Tensor
 from compiler.ops import CONTRIBUTED_DOMAIN, CONTRIBUTED_KINDS
-from compiler.ops.base import Call, Inferred
+from compiler.ops.base import Call, Inferred, Refusal
+
+# The bias of a MatMulNBits.
+_BIAS: Final = 5
 
 
 def contributed(
     node: onnx.NodeProto, name: str, table: ValueTable, fresh: Fresh, opset: int
-) -> tuple[Inferred, Call] | list[onnx.NodeProto] | None:
-    """The op of such a node with its call, or the nodes that replace it; None if it is the host's.
+) -> tuple[Inferred, Call] | list[onnx.NodeProto] | str:
+    """The op of such a node with its call, or the nodes that replace it; why it is the host's, "" if that is unknown.
 
     The host also says what is wrong with a node. `opset`: the operator set of the standard.
     """
     is_fused = node.op_type in FUSED_FORMS
     if plain_domain(node.domain) != CONTRIBUTED_DOMAIN or (any(node.output[1:]) and not is_fused):
-        return None
+        return ""
     kind = CONTRIBUTED_KINDS.get(node.op_type)
     try:
         call = dequantised_in_eight_bits(table.call(node, name, opset), fresh)
         if is_fused:
-            return fused_nodes(node, call, fresh)
-        if kind is None:
-            return contributed_nodes(node, call, fresh, opset)
-        return None if kind.unsupported(call) is not None else (kind.infer(call), call)
+            found = fused_nodes(node, call, fresh)
+        elif kind is None:
+            found = contributed_nodes(_named_in_bytes(node, call, table, fresh), call, fresh, opset)
+        elif node.op_type == "MatMulNBits" and call.has(_BIAS):
+            return _with_sum(node, call, fresh)
+        else:
+            limit = kind.unsupported(call)
+            return unless(limit) if limit else (kind.infer(call), call)
+        return unless(found) if isinstance(found, Refusal) else found or ""
     except ModelError:
-        return None
+        return ""
+
+
+def _with_sum(node: onnx.NodeProto, call: Call, fresh: Fresh) -> list[onnx.NodeProto]:
+    """A MatMulNBits with a bias as one without it, and a sum."""
+    nodes = NodeList(call=call, fresh=fresh)
+    product = nodes.add("MatMulNBits", *node.input[:_BIAS], domain=node.domain)
+    nodes.nodes[-1].attribute.extend(node.attribute)
+    nodes.add("Add", product, node.input[_BIAS], out=node.output[0])
+    return nodes.nodes
+
+
+def _named_in_bytes(node: onnx.NodeProto, call: Call, table: ValueTable, fresh: Fresh) -> onnx.NodeProto:
+    """The node, reading constants of 4 bits as constants of 8 bits, which other nodes can read too."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    for index, tensor in enumerate(call.inputs):
+        found = _in_eight_bits(tensor, fresh)
+        if found is not None and found is not tensor and found.constant is not None:
+            table.set_constant(found.name, Folded(constant=found.constant))
+            copy.input[index] = found.name
+    return copy
 
 
 def dequantised_in_eight_bits(call: Call, fresh: Fresh) -> Call:

@@ -77,13 +77,14 @@ class HostNodes:
         key = self._add(host_node(node, op.node, why, inputs, {"": _RESHAPE_OPSET}, self._functions, 0))
         return host_op(key, inputs, op.output, op.origin)
 
-    def foreign(self, node: onnx.NodeProto, opsets: Mapping[str, int]) -> tuple[str, list[HostResult]]:
+    def foreign(self, node: onnx.NodeProto, opsets: Mapping[str, int], limit: str) -> tuple[str, list[HostResult]]:
         """Why an op of a domain outside ONNX stays on the host, and what is known of its results.
 
+        `limit`: what keeps this form of an operator from the accelerator; "" if other forms do not run there either.
         The types come from ONNX Runtime if it knows the domain, else from the model's declarations (`value_info`).
         """
         types = result_types(node, *self._operands(node), opsets)
-        reason = f"domain {printable(node.domain, 80)} runs on the host"
+        reason = limit or f"domain {printable(node.domain, 80)} runs on the host"
         if not types:
             types = self._table.declared
             reason = (

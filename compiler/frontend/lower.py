@@ -174,9 +174,9 @@ class _Lowering:
             scope = replace(scope, opsets={**scope.opsets, domain: version})
         signature = self.signatures.find(node.op_type, domain, version)
         if signature is None and is_foreign(node):
-            if name not in self.left_to_host and self._contributed(node, name, scope):
-                return
-            self._on_host(node, name, scope, *self.host.foreign(node, scope.opsets))
+            limit = "" if name in self.left_to_host else self._contributed(node, name, scope)
+            if limit is not None:
+                self._on_host(node, name, scope, *self.host.foreign(node, scope.opsets, limit))
             return
         if signature is None or signature.deprecated:
             raise unknown_op(node, name, version, signature)
@@ -200,8 +200,7 @@ class _Lowering:
                 return "the compiler computed other values than ONNX Runtime (see degraded)"
             domain = plain_domain(node.domain)
             reason = self._native(node, name, call, scope) if not domain else f"domain {domain} runs on the host"
-            is_lowered = reason is None or self._expanded(node, name, call, signature, scope)
-            return None if is_lowered else reason
+            return None if reason is None or self._expanded(node, name, call, signature, scope) else reason
         except ModelError as error:
             objection = error
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -210,13 +209,15 @@ class _Lowering:
             raise objection
         return f"the compiler does not handle this form of the op: {objection.message}"
 
-    def _contributed(self, node: onnx.NodeProto, name: str, scope: Scope) -> bool:
-        """Lowers an operator that ONNX Runtime adds to the standard; False if it is the host's."""
+    def _contributed(self, node: onnx.NodeProto, name: str, scope: Scope) -> str | None:
+        """Lowers an operator that ONNX Runtime adds to the standard; None on success, else why, "" if unknown."""
         found = contributed(node, name, self.table, self.fresh, scope.version(""))
+        if isinstance(found, str):
+            return found
         if isinstance(found, list):
             self._nodes(found, name, replace(scope, depth=scope.depth + 1), inner_names=False)
-            return True
-        return found is not None and self._append(*found, node.output[0], name)
+            return None
+        return None if self._append(*found, node.output[0], name) else ""
 
     def _known_body(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
         """Replaces control flow whose way is known, and reads of known sequences, by other nodes; True if it did."""
@@ -268,11 +269,10 @@ class _Lowering:
         extra = next((output for output in node.output[1:] if output and output in self.used), None)
         if extra is not None:
             return f"the accelerator makes only its first output, and output {extra!r} is used"
-        inferred = kind.infer(call)
-        if not self._append(inferred, call, node.output[0], name):
-            refusal = kind.unsupported(call)
-            return unless(refusal) if refusal else "it could not be evaluated"
-        return None
+        if self._append(kind.infer(call), call, node.output[0], name):
+            return None
+        refusal = kind.unsupported(call)
+        return unless(refusal) if refusal else "it could not be evaluated"
 
     def _append(self, inferred: Inferred, call: Call, output: str, name: str) -> bool:
         """Adds the result as an alias, a constant or an op; False if it must be a constant but was not evaluated."""

@@ -37,6 +37,7 @@ _PRODUCTS: Final[Mapping[tuple[str, str], _Product]] = MappingProxyType(
         ("", "MatMulInteger"): _Product(0, 1, 3),
         ("com.microsoft", "DynamicQuantizeMatMul"): _Product(None, 1, 3),
         ("com.microsoft", "MatMulIntegerToFloat"): _Product(0, 1, 5),
+        ("com.microsoft", "QAttention"): _Product(0, 1, 7),
     }
 )
 # Attributes that allow ONNX Runtime to round the data of a product to 8 bits first, which it then does.

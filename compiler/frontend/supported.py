@@ -111,6 +111,14 @@ def _quantised() -> Iterator[str]:
     yield f"Of {CONTRIBUTED_DOMAIN} these are written as conversions around operators: {_list(set(CONTRIBUTED_FORMS))}."
     yield f"Of {CONTRIBUTED_DOMAIN} these are written as the operators that they fuse: {_list(set(FUSED_FORMS))}."
     yield ""
+    yield (
+        "A GroupQueryAttention reads seqlens_k at run time, and needs total_sequence_length at compile time: as a"
+        " constant, or by the shape of the mask. It is that of the past and the queries together (keys come out behind"
+        " those of the past), or fits the past (they come out in its places). Behind a past there is one query, or one"
+        " text with a fixed number of them. A quantised cache, sliding_window_cache, a normalisation of queries, and"
+        " scores as outputs keep it on the host."
+    )
+    yield ""
     yield "Other operators compute on floats, which DequantizeLinear makes and QuantizeLinear takes."
     yield ""
 

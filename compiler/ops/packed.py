@@ -1,4 +1,4 @@
-"""Products by weights of 4 bits, two of them in a byte (IMPORT-9)."""
+"""Products by weights of 2, 4 and 8 bits, and how those of 4 bits lie two in a byte (IMPORT-9)."""
 
 from __future__ import annotations
 
@@ -20,50 +20,59 @@ from compiler.ops.slab import Box
 from compiler.units import ceil_div
 
 _BITS: Final = 4
+# Those that ONNX Runtime runs.
+_KNOWN_BITS: Final = (2, 4, 8)
+_BYTE: Final = 8
 # Half of the 16 values: the zero point of weights that state none, and where the negative ones of int4 begin.
 HALF_OF_FOUR_BITS: Final = 2 ** (_BITS - 1)
 FOUR_BITS_MOST: Final = 2**_BITS - 1
 
 
 class MatMulNBits(OpKind):
-    """Data [..., M, K] times a weight [N, K] of 4 bits: [..., M, N]; the operator of that name of com.microsoft.
+    """Data [..., M, K] times a weight [N, K] of few bits: [..., M, N]; the operator of that name of com.microsoft.
 
-    The weight lies as [N, blocks of K, bytes], the lower half of a byte first; scales [N, blocks], of the data's type;
-    zero points, if given, [N, bytes], two blocks in a byte. Blocks have `block_size` positions of K; what the last one
-    has beyond K counts nothing. Weights are read packed and become floats on their way into the array.
+    The weight lies as [N, blocks of K, bytes], the lower bits of a byte first; scales [N, blocks], of the data's type;
+    zero points, if given, [N, bytes], as many in a byte as weights, or [N, blocks] of the data's type. Blocks have
+    `block_size` positions of K; what the last one has beyond K counts nothing. Weights are read packed and become
+    floats on their way into the array.
     """
 
     op_class = OpClass.MAIN
     is_local = True
     dtypes = FLOATS
-    input_dtypes = MappingProxyType({1: ("uint8",), 3: ("uint8",)})
+    input_dtypes = MappingProxyType({1: ("uint8",), 3: ("uint8", *FLOATS), 4: ("int32",)})
     constraints = (
-        Constraint("weights have 4 bits", lambda call: _other_than_four(call.integer("bits", _BITS))),
+        Constraint("weights have 2, 4 or 8 bits", lambda call: _other_bits(call.integer("bits", _BITS))),
+        Constraint("zero points of weights of 8 bits are integers", lambda call: _float_zeros_of_bytes(call)),
         Constraint("no order of the inner axis is given (input 4)", lambda call: "given" if call.has(4) else None),
         Constraint(
             "weights are as the operator says (weight_prepacked is 0)",
             lambda call: call.integer("weight_prepacked", 0) or None,
         ),
-        Constraint("no bias is given (input 5)", lambda call: "given" if call.has(5) else None),
     )
 
     def infer(self, call: Call) -> Inferred:
         data, weight, scales = call.tensor(0), call.tensor(1), call.tensor(2)
         inner, columns, block = (call.integer(name, 0) for name in ("K", "N", "block_size"))
-        if min(inner, columns, block) < 1 or block % 2:
-            call.fail("K, N and an even block_size are needed", actual=(inner, columns, block))
-        blocks = ceil_div(inner, block)
+        bits = call.integer("bits", _BITS)
+        if min(inner, columns, block) < 1 or block * bits % _BYTE:
+            call.fail("K, N and a block_size of whole bytes are needed", actual=(inner, columns, block))
+        blocks, size_bytes = ceil_div(inner, block), block * bits // _BYTE
         if not data.shape or data.shape[-1] != inner:
             call.fail("the data's last axis differs from K", actual=data.shape, limit=inner)
-        if weight.shape != (columns, blocks, block // 2):
+        if weight.shape != (columns, blocks, size_bytes):
             call.fail(
-                "the weight differs from N, K and block_size", actual=weight.shape, limit=(columns, blocks, block // 2)
+                "the weight differs from N, K and block_size", actual=weight.shape, limit=(columns, blocks, size_bytes)
             )
         self._check(call, 2, columns, blocks)
+        of_type = [scales]
         if call.has(3):
-            self._check(call, 3, columns, ceil_div(blocks, 2))
-        if scales.dtype != data.dtype:
-            call.fail("scales and data have different element types", actual=scales.dtype, limit=data.dtype)
+            is_packed = call.tensor(3).dtype == "uint8"
+            self._check(call, 3, columns, ceil_div(blocks * bits, _BYTE) if is_packed else blocks)
+            of_type += [] if is_packed else [call.tensor(3)]
+        for given in of_type:
+            if given.dtype != data.dtype:
+                call.fail("scales and data have different element types", actual=given.dtype, limit=data.dtype)
         shape = (*data.shape[:-1], columns)
         return Inferred(
             shape=shape,
@@ -71,7 +80,7 @@ class MatMulNBits(OpKind):
             axes=matmul_axes(len(shape)),
             kind=self.kind,
             inputs=(0, 1, 2, 3) if call.has(3) else (0, 1, 2),
-            attributes={"K": inner, "N": columns, "block_size": block},
+            attributes={"K": inner, "N": columns, "block_size": block, **({"bits": bits} if bits != _BITS else {})},
         )
 
     @staticmethod
@@ -104,25 +113,37 @@ class MatMulNBits(OpKind):
         data, packed, scales, zeros = (*by_input(call, arrays), None)[:4]
         if data is None or packed is None or scales is None:
             raise InternalError("data, weight and scales are needed", node=call.node)
-        columns, blocks = packed.shape[:2]
-        numbers = unpacked(packed).astype(np.int32)
-        zero = np.full((columns, blocks), HALF_OF_FOUR_BITS, np.int32)
-        if zeros is not None:
-            zero = unpacked(zeros.reshape(columns, -1))[:, :blocks].astype(np.int32)
+        columns, blocks, bits = *packed.shape[:2], call.integer("bits", _BITS)
         units = widened(scales).reshape(columns, blocks, 1)
-        weight = ((numbers - zero[:, :, None]).astype(units.dtype) * units).reshape(columns, -1)
+        numbers = _of_bits(packed, bits).astype(units.dtype)
+        zero: Array = np.full((columns, blocks), 2 ** (bits - 1), units.dtype)
+        if zeros is not None and zeros.dtype == np.uint8:
+            zero = _of_bits(zeros.reshape(columns, -1), bits)[:, :blocks].astype(units.dtype)
+        elif zeros is not None:
+            zero = widened(zeros).reshape(columns, blocks)
+        weight = ((numbers - zero[:, :, None]) * units).reshape(columns, -1)
         factors = summable(narrowed(weight[:, : call.integer("K", 1)], call.tensor(0).dtype))
         return narrowed(np.matmul(summable(data), factors.T), call.result.dtype)
 
 
-def _other_than_four(bits: int) -> int | None:
-    return None if bits == _BITS else bits
+def _other_bits(bits: int) -> int | None:
+    return None if bits in _KNOWN_BITS else bits
+
+
+def _float_zeros_of_bytes(call: Call) -> str | None:
+    is_byte = call.integer("bits", _BITS) == _BYTE
+    return call.tensor(3).dtype if is_byte and call.has(3) and call.tensor(3).dtype in FLOATS else None
+
+
+def _of_bits(data: Array, bits: int) -> Array:
+    """Bytes as numbers of so many bits without sign, along the last axis, the lower ones first."""
+    parts = [(data >> shift) & (2**bits - 1) for shift in range(0, _BYTE, bits)]  # type: ignore[operator]
+    return np.asarray(np.stack(parts, axis=-1).reshape(*data.shape[:-1], -1))
 
 
 def unpacked(data: Array) -> Array:
     """Bytes as numbers of 4 bits without sign, twice as many along the last axis, the lower half first."""
-    halves = np.stack([data & 15, data >> 4], axis=-1)  # type: ignore[operator]
-    return np.asarray(halves.reshape(*data.shape[:-1], -1))
+    return _of_bits(data, _BITS)
 
 
 def packed(numbers: Array) -> Array:

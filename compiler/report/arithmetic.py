@@ -96,7 +96,8 @@ def _why_in_floats(graph: Graph, op: Op, arrays: Collection[str]) -> str:
     """Why a product of a quantised model is one of floats."""
     is_packed = isinstance(definition(op), MatMulNBits)
     if is_packed and not _is_made_of_bytes(graph, op.inputs[0]):
-        return "weights stored in 4 bits become floats as they are multiplied"
+        bits = dict(op.attributes).get("bits", 4)
+        return f"weights stored in {bits} bits become floats as they are multiplied"
     if is_packed and ARRAY_TYPE in arrays:
         return _NO_SUMS_BY_BLOCKS
     if ARRAY_TYPE not in arrays:

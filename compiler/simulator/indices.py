@@ -51,7 +51,7 @@ def largest_index(graph: Graph, name: str) -> int | None:
     None if no table is read through the input, or if no value works. Values that pass through floats, host nodes or
     reductions set no bound, because the intervals cannot follow them.
     """
-    cone, reached = _integer_cone(graph, name)
+    cone, reached = integer_cone(graph, name)
     if not any(indices in reached for op in cone for indices, _ in _tables(graph, op)):
         return None
     if not _fits(graph, cone, name, 0):
@@ -64,7 +64,7 @@ def largest_index(graph: Graph, name: str) -> int | None:
     return low
 
 
-def _integer_cone(graph: Graph, name: str) -> tuple[list[Op], set[str]]:
+def integer_cone(graph: Graph, name: str) -> tuple[list[Op], set[str]]:
     """The ops that read integers computed from the input, in order, and those integers."""
     reached, cone = {name}, []
     for op in graph.ops:

@@ -3,8 +3,9 @@
 Floats are standard normal, moved into the domain of an op that reads them directly (Log, Sqrt, ...). Unsigned and
 signed bytes use their whole range. Integers of 16 bits and more are indices if a table is read through them (token ids:
 below the table's extent, found by interval arithmetic over the integer ops between). They are flags (0 or 1) if they
-only become floats or booleans, else small counts. Booleans are mostly true, and no row along the last axis is all
-false, as a mask that hides everything has no meaning.
+only become floats or booleans. They are 1 if their sum says how many positions count, as that of an attention mask
+does: it may not be less than the tokens of this call, nor more than there are. Else they are small counts. Booleans are
+mostly true, and no row along the last axis is all false, as a mask that hides everything has no meaning.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import LimitError, RequestError
 from compiler.ir.graph import HOST, Graph, HostNode, Op, Tensor
-from compiler.simulator.indices import largest_index
+from compiler.simulator.indices import integer_cone, largest_index
 from compiler.units import DTYPE_NAMES, numpy_dtype
 
 Array = NDArray[Any]
@@ -31,6 +32,8 @@ _SMALL: Final = 8
 _POSITIVE: Final = frozenset({"Log", "Sqrt"})
 _UP_TO_ONE: Final = frozenset({"Asin", "Acos", "Atanh"})
 _FROM_ONE: Final = frozenset({"Acosh"})
+# Kinds that put integers in order.
+_ORDERING: Final = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Min", "Max"})
 # Kinds that pass values on unchanged: their readers read the input.
 _PASSING: Final = frozenset(
     {
@@ -113,6 +116,8 @@ def _range(graph: Graph, tensor: Tensor) -> tuple[int, int]:
     bounds = np.iinfo(numpy_dtype(tensor.dtype))  # type: ignore[type-var]
     if tensor.dtype in ("int8", "uint8"):
         return int(bounds.min), int(bounds.max) + 1
+    if _is_counted(graph, tensor.name):
+        return 1, 2
     index = largest_index(graph, tensor.name)
     if index is not None:
         return 0, index + 1
@@ -122,6 +127,12 @@ def _range(graph: Graph, tensor: Tensor) -> tuple[int, int]:
     if readers and all(graph.tensors[op.output].dtype not in ("int16", "int32", "int64") for op in readers):
         return 0, 2
     return 0, _SMALL
+
+
+def _is_counted(graph: Graph, name: str) -> bool:
+    """True if a sum of the input's values is compared as a position is."""
+    sums = [op.output for op in _readers(graph, name) if op.kind == "ReduceSum"]
+    return any(op.kind in _ORDERING for total in sums for op in integer_cone(graph, total)[0])
 
 
 def _readers(graph: Graph, name: str) -> list[Op]:

@@ -20,6 +20,7 @@ from compiler.frontend.decompose.fourier import FOURIER
 from compiler.frontend.decompose.index_masks import ONE_HOT, TRILU
 from compiler.frontend.decompose.indexed import INDEXED
 from compiler.frontend.decompose.lp_normalization import LP_NORMALIZATION
+from compiler.frontend.decompose.lp_pool import LP_POOL
 from compiler.frontend.decompose.node_builder import Decomposition, Fresh, NodeList
 from compiler.frontend.decompose.quantised_products import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
 from compiler.frontend.decompose.recurrent import RECURRENT
@@ -39,6 +40,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             *FOURIER,
             *INDEXED,
             LP_NORMALIZATION,
+            *LP_POOL,
             MATMUL_INTEGER,
             ONE_HOT,
             QLINEAR_CONV,

@@ -48,8 +48,11 @@ class _Form:
         return self.past + self.keys
 
 
-def attend(node: onnx.NodeProto, call: Call, nodes: NodeList, *, is_finite: bool = False) -> None:
-    """Attention of operator sets from 23 on; `is_finite`: the mask adds no infinity, so it forbids no key."""
+def attend(node: onnx.NodeProto, call: Call, nodes: NodeList, *, is_finite: bool = False, sink: str = "") -> None:
+    """Attention of operator sets from 23 on; `is_finite`: the mask leaves every query a key.
+
+    `sink`: one more score per query, whose weight no value gets; it broadcasts to those of one key.
+    """
     if call.has(_PAST_KEY) != call.has(_PAST_VALUE):
         call.fail("past_key and past_value must be given together", code="missing_input")
     form = _form(call)
@@ -59,7 +62,9 @@ def attend(node: onnx.NodeProto, call: Call, nodes: NodeList, *, is_finite: bool
     if bias is not None:
         scores = bias.applied(nodes, scores)
     softmax_dtype = _PRECISIONS[call.integer("softmax_precision", 0)] or form.dtype
-    if softmax_dtype != form.dtype:
+    if sink:
+        weights = _beside(nodes, scores, sink)
+    elif softmax_dtype != form.dtype:
         weights = nodes.cast(nodes.add("Softmax", nodes.cast(scores, softmax_dtype), axis=-1), form.dtype)
     else:
         weights = nodes.add("Softmax", scores, axis=-1)
@@ -136,6 +141,14 @@ def _scores(call: Call, nodes: NodeList, form: _Form, query: str, key: str) -> s
         scores = nodes.add("Tanh", nodes.add("Div", scores, nodes.number(cap, form.dtype)))
         scores = nodes.add("Mul", scores, nodes.number(cap, form.dtype))
     return scores
+
+
+def _beside(nodes: NodeList, scores: str, sink: str) -> str:
+    """The softmax of the scores and of one more, without the weight of that one."""
+    largest = nodes.add("Max", nodes.reduce("ReduceMax", scores, -1), sink)
+    parts = nodes.add("Exp", nodes.add("Sub", scores, largest))
+    beside = nodes.add("Exp", nodes.add("Sub", sink, largest))
+    return nodes.add("Div", parts, nodes.add("Add", nodes.unsqueeze(nodes.reduce_sum(parts, -1), -1), beside))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

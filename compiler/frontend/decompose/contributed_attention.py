@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from compiler.frontend.decompose.attention import attend, why_not_attended
+from compiler.frontend.decompose.contributed_quantised import integer_product, scaled
 from compiler.frontend.decompose.node_builder import NodeList
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
 from compiler.ir.graph import Tensor
@@ -22,6 +23,8 @@ from compiler.ops.base import FLOATS, Call, default_axes
 _SLICES: Final = 10
 _FLAT: Final = 3
 _MATRIX: Final = 2
+# The position of an operand that an operator does not have.
+_NONE: Final = 99
 # What a key that is masked has added to its score, where the node says nothing else.
 _FILTER: Final = -10000.0
 
@@ -40,26 +43,51 @@ def attention(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     refused = call.has(6) or call.integer("do_rotary", 0) or call.integer("past_present_share_buffer", 0)
     if refused or nodes.opset < _SLICES or len(data.shape) != _FLAT or heads < 1:
         return False
-    width = int(call.tensor(1).shape[-1])
-    sizes = call.integers("qkv_hidden_sizes") or (width // 3,) * 3
-    if sum(sizes) != width:
-        return False
     product = nodes.add("MatMul", node.input[0], node.input[1])
     if _input(node, 2):
         product = nodes.add("Add", product, node.input[2])
+    made = _tensor(product, (*data.shape[:2], call.tensor(1).shape[-1]), data.dtype)
+    return _of_product(node, call, nodes, made, past=4, masks=(3, 5))
+
+
+def quantised_attention(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """QAttention: Attention whose product is one of integers; scales, then zero points, stand among its operands."""
+    data = call.tensor(0)
+    refused = call.integer("do_rotary", 0) or call.integer("past_present_share_buffer", 0)
+    if refused or nodes.opset < _SLICES or len(data.shape) != _FLAT or call.integer("num_heads", 0) < 1:
+        return False
+    if call.tensor(2).dtype != "float32" or call.tensor(3).elements > 1:
+        return False
+    sums = integer_product(nodes, node.input[0], node.input[1], (_input(node, 6), _input(node, 7)))
+    made = nodes.fresh(f"{nodes.stem}/product")
+    scaled(nodes, sums, (node.input[3], node.input[4]), node.input[2], made)
+    product = _tensor(made, (*data.shape[:2], call.tensor(1).shape[-1]), "float32")
+    return _of_product(node, call, nodes, product, past=8, masks=(5, _NONE))
+
+
+def _of_product(
+    node: onnx.NodeProto, call: Call, nodes: NodeList, product: Tensor, *, past: int, masks: tuple[int, int]
+) -> bool:
+    """Attention over the queries, keys and values that lie side by side in a product.
+
+    `past`: operand with the stack of past keys and values; `masks`: operands with the mask of keys and the bias.
+    """
+    width = int(product.shape[-1])
+    sizes = call.integers("qkv_hidden_sizes") or (width // 3,) * 3
+    if sum(sizes) != width:
+        return False
     tensors = []
     for number, size in enumerate(sizes):
         begin = sum(sizes[:number])
-        part = nodes.slice(product, 2, begin, begin + size)
-        tensors.append(_tensor(part, (*data.shape[:2], size), data.dtype))
-    past: list[Tensor | None] = [None, None]
-    stack = call.tensor(4) if call.has(4) else None
-    if stack is not None:
+        part = nodes.slice(product.name, 2, begin, begin + size)
+        tensors.append(_tensor(part, (*product.shape[:2], size), product.dtype))
+    pasts: list[Tensor | None] = [None, None]
+    if call.has(past):
         for number in range(2):
-            part = nodes.add("Gather", node.input[4], nodes.number(number, "int64"), axis=0)
-            past[number] = _tensor(part, stack.shape[1:], data.dtype)
+            part = nodes.add("Gather", node.input[past], nodes.number(number, "int64"), axis=0)
+            pasts[number] = _tensor(part, call.tensor(past).shape[1:], product.dtype)
     made = [nodes.fresh(f"{nodes.stem}/present") for _ in range(2)] if _output(node, 1) else ["", ""]
-    if not _attended(node, call, nodes, (tensors[0], tensors[1], tensors[2]), past, (3, 5), made):
+    if not _attended(node, call, nodes, (tensors[0], tensors[1], tensors[2]), pasts, masks, made):
         return False
     if _output(node, 1):
         nodes.add("Concat", *(nodes.unsqueeze(name, 0) for name in made), out=node.output[1], axis=0)

@@ -17,23 +17,27 @@ from compiler.frontend.decompose.contributed_attention import (
     attention,
     embedding,
     multi_head_attention,
+    quantised_attention,
     rotary_embedding,
 )
+from compiler.frontend.decompose.grouped_query import grouped_query_attention
 from compiler.frontend.decompose.node_builder import Fresh, NodeList
-from compiler.ops.base import Call
+from compiler.ops.base import Call, Refusal
 
 _MATRIX: Final = 2
 # Where a normalisation hands out the sum that it normalises; the outputs between are statistics.
 _SUM: Final = 3
 # From this operator set on the bounds of Clip are inputs instead of attributes.
 _BOUNDS_AS_INPUTS: Final = 11
-_Writer = Callable[[onnx.NodeProto, Call, NodeList], bool]
+# Writes a node's replacement; False, or a Refusal that says why, if the node stays.
+_Writer = Callable[[onnx.NodeProto, Call, NodeList], bool | Refusal]
 
 
-def fused_nodes(node: onnx.NodeProto, call: Call, fresh: Fresh) -> list[onnx.NodeProto] | None:
-    """The nodes that replace a node of the domain com.microsoft; None if it stays."""
+def fused_nodes(node: onnx.NodeProto, call: Call, fresh: Fresh) -> list[onnx.NodeProto] | Refusal | None:
+    """The nodes that replace a node of the domain com.microsoft; None or a Refusal if it stays."""
     nodes = NodeList(call=call, fresh=fresh)
-    return nodes.nodes if FUSED_FORMS[node.op_type](node, call, nodes) else None
+    found = FUSED_FORMS[node.op_type](node, call, nodes)
+    return found if isinstance(found, Refusal) else nodes.nodes if found else None
 
 
 def _input(node: onnx.NodeProto, index: int) -> str:
@@ -172,7 +176,9 @@ FUSED_FORMS: Final[Mapping[str, _Writer]] = MappingProxyType(
         "FusedGemm": _gemm,
         "FusedMatMul": _matmul,
         "Gelu": _erf_gelu,
+        "GroupQueryAttention": grouped_query_attention,
         "MultiHeadAttention": multi_head_attention,
+        "QAttention": quantised_attention,
         "QuickGelu": _quick_gelu,
         "RotaryEmbedding": rotary_embedding,
         "SkipLayerNormalization": _skip_normalisation("LayerNormalization", 2),

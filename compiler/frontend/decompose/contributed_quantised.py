@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import onnx
 
+from compiler.frontend.constant_values import FOUR_BITS
 from compiler.frontend.decompose.node_builder import Fresh, NodeList
 from compiler.ir.graph import Tensor
 from compiler.ops.base import Call
@@ -114,7 +115,7 @@ def _gemm(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     return is_float or _integers(node, nodes, made, 7)
 
 
-def _scaled(nodes: NodeList, sums: str, scales: tuple[str, str], bias: str, out: str) -> bool:
+def scaled(nodes: NodeList, sums: str, scales: tuple[str, str], bias: str, out: str) -> bool:
     """Sums of a MatMulInteger as floats: times both scales, plus a bias if there is one."""
     units = nodes.add("Mul", *scales)
     made = nodes.add("Mul", nodes.cast(sums, "float32"), units, out=None if bias else out)
@@ -123,7 +124,7 @@ def _scaled(nodes: NodeList, sums: str, scales: tuple[str, str], bias: str, out:
     return True
 
 
-def _product(nodes: NodeList, a: str, b: str, zeros: tuple[str, str]) -> str:
+def integer_product(nodes: NodeList, a: str, b: str, zeros: tuple[str, str]) -> str:
     """A MatMulInteger; trailing zero points may be left out."""
     given = [a, b, *zeros]
     while not given[-1]:
@@ -135,8 +136,8 @@ def _integers_to_floats(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bo
     """MatMulIntegerToFloat: A, B, their scales, their zero points, a bias."""
     if call.tensor(2).dtype != "float32" or call.tensor(2).elements > 1:
         return False
-    sums = _product(nodes, node.input[0], node.input[1], (_input(node, 4), _input(node, 5)))
-    return _scaled(nodes, sums, (node.input[2], node.input[3]), _input(node, 6), node.output[0])
+    sums = integer_product(nodes, node.input[0], node.input[1], (_input(node, 4), _input(node, 5)))
+    return scaled(nodes, sums, (node.input[2], node.input[3]), _input(node, 6), node.output[0])
 
 
 def _dynamic_product(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
@@ -145,8 +146,56 @@ def _dynamic_product(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     scale, zero = nodes.fresh(f"{nodes.stem}/scale"), nodes.fresh(f"{nodes.stem}/zero")
     data = nodes.add("DynamicQuantizeLinear", node.input[0])
     nodes.nodes[-1].output.extend([scale, zero])
-    sums = _product(nodes, data, node.input[1], (zero, _input(node, 3)))
-    return _scaled(nodes, sums, (scale, node.input[2]), _input(node, 4), node.output[0])
+    sums = integer_product(nodes, data, node.input[1], (zero, _input(node, 3)))
+    return scaled(nodes, sums, (scale, node.input[2]), _input(node, 4), node.output[0])
+
+
+def _gathered_blocks(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
+    """GatherBlockQuantized: the rows that are looked up become floats, by the scales and zero points of their blocks.
+
+    Only rows are unpacked: a table of bytes stays as it lies in the file. `node` names integers of 4 bits as bytes.
+    """
+    data, scales = call.tensor(0), call.tensor(2)
+    bits, block = call.integer("bits", 4), call.integer("block_size", 128)
+    axes = [call.axis(name, default, len(data.shape)) for name, default in (("gather_axis", 0), ("quantize_axis", 1))]
+    is_packed = data.dtype == "uint8"
+    if axes != [0, 1] or len(data.shape) != _AXES or bits not in (2, 4, 8) or block < 1:
+        return False
+    if not is_packed and data.dtype not in FOUR_BITS:
+        return False
+    width, blocks = int(data.shape[1]) * (8 // bits if is_packed else 1), int(scales.shape[-1])
+    if len(scales.shape) != _AXES or width > blocks * block or (blocks > 1 and width != blocks * block):
+        return False
+
+    def looked_up(index: int, count: int) -> str:
+        rows = nodes.cast(nodes.add("Gather", node.input[index], node.input[1], axis=0), "float32")
+        return _unpacked(nodes, rows, bits, rank, count) if is_packed else rows
+
+    rank = len(call.tensor(1).shape)
+    kept = (0,) * rank
+    numbers = nodes.cast(looked_up(0, width), scales.dtype)
+    zero = nodes.number(2 ** (bits - 1) if is_packed else 0, scales.dtype)
+    if _input(node, 3):
+        zero = nodes.unsqueeze(nodes.cast(looked_up(3, blocks), scales.dtype), rank + 1)
+    units = nodes.unsqueeze(nodes.add("Gather", node.input[2], node.input[1], axis=0), rank + 1)
+    by_block = nodes.reshape(numbers, (*kept, blocks, -1))
+    made = nodes.add("Mul", nodes.add("Sub", by_block, zero), units)
+    nodes.reshape(made, (*kept, width), out=node.output[0])
+    return True
+
+
+def _unpacked(nodes: NodeList, rest: str, bits: int, axis: int, count: int) -> str:
+    """Bytes, as float32, as the first `count` of the numbers of so many bits that lie in them along their last axis."""
+    parts: list[str] = []
+    for shift in range(8 - bits, 0, -bits):
+        high = nodes.add("Floor", nodes.add("Mul", rest, nodes.number(2.0**-shift, "float32")))
+        rest = nodes.add("Sub", rest, nodes.add("Mul", high, nodes.number(2.0**shift, "float32")))
+        parts.insert(0, nodes.unsqueeze(high, axis + 1))
+    if not parts:
+        return rest
+    both = nodes.add("Concat", nodes.unsqueeze(rest, axis + 1), *parts, axis=axis + 1)
+    numbers = nodes.reshape(both, (*(0,) * axis, -1))
+    return nodes.slice(numbers, axis, 0, count) if count % (8 // bits) else numbers
 
 
 _POOL: Final = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
@@ -163,6 +212,7 @@ _WRITERS: Final[Mapping[str, _Writer]] = MappingProxyType(
         "QGemm": _gemm,
         "MatMulIntegerToFloat": _integers_to_floats,
         "DynamicQuantizeMatMul": _dynamic_product,
+        "GatherBlockQuantized": _gathered_blocks,
     }
 )
 CONTRIBUTED_FORMS: Final = tuple(_WRITERS)

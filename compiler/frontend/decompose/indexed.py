@@ -21,6 +21,8 @@ from compiler.ir.symbol import Dim
 from compiler.ops.base import Call
 
 _Positions = NDArray[np.int64]
+# What reductions of updates with the data are.
+_REDUCTIONS: Final = MappingProxyType({"add": "Add", "mul": "Mul", "min": "Min", "max": "Max"})
 
 
 def _strides(extents: Sequence[int]) -> list[int]:
@@ -41,8 +43,11 @@ def _from_front(positions: _Positions, extents: Any) -> _Positions:
 
 
 def _coordinates(call: Call, positions: _Positions) -> list[int]:
-    """The extents of the first axes of the data, in which positions lie; each position is a row of coordinates."""
-    shape = call.tensor(0).shape
+    """The extents of the first axes of the data, in which positions lie; each position is a row of coordinates.
+
+    Axes of batches, which data and indices share, are not among them.
+    """
+    shape = call.tensor(0).shape[_batches(call) :]
     if not positions.ndim:
         call.fail("indices must have an axis of coordinates", actual="a scalar", limit="1 axis or more")
     if positions.shape[-1] > len(shape):
@@ -73,8 +78,13 @@ def _gather_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, known = call.tensor(0), _known(call, 1)
     assert known is not None
     extents = _coordinates(call, known)
+    batch = [int(extent) for extent in data.shape[: _batches(call)]]
+    if list(known.shape[: len(batch)]) != batch or known.ndim <= len(batch):
+        call.fail("data and indices must share the axes of batches", actual=known.shape, limit=batch)
     flat = _from_front(known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
-    rows = nodes.reshape(node.input[0], (prod(extents), *data.shape[len(extents) :]))
+    offsets = np.arange(prod(batch), dtype=np.int64).reshape((*batch, *(1,) * (flat.ndim - len(batch))))
+    flat = flat + offsets * prod(extents)
+    rows = nodes.reshape(node.input[0], (prod(batch) * prod(extents), *data.shape[len(batch) + len(extents) :]))
     nodes.add("Gather", rows, nodes.constant(np.asarray(flat)), out=node.output[0], axis=0)
 
 
@@ -121,8 +131,15 @@ def _scatter_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None
 
 
 def _written(node: onnx.NodeProto, call: Call, nodes: NodeList, extents: list[int], flat: _Positions) -> None:
-    """Writes one update after the other at positions along the first axes of the data, which have these extents."""
+    """Writes one update after the other at positions along the first axes of the data, which have these extents.
+
+    With a reduction what is written is made of the data at these positions and the updates.
+    """
     data, updates, rest = node.input[0], node.input[2], call.tensor(0).shape[len(extents) :]
+    reduction = call.text("reduction", "none")
+    if reduction != "none" and flat.size:
+        old = nodes.add("Gather", nodes.reshape(data, (prod(extents), *rest)), nodes.constant(flat), axis=0)
+        updates = nodes.add(_REDUCTIONS[reduction], old, nodes.reshape(updates, (flat.size, *rest)))
     sources = np.full(prod(extents), -1, dtype=np.int64)
     sources[flat] = np.arange(flat.size)
     box = _box(sources.reshape(extents), flat.size)
@@ -164,7 +181,7 @@ def _around(nodes: NodeList, data: str, inner: str, extents: Sequence[int], box:
 def _indexed(call: Call, kind: str) -> tuple[int, ...]:
     """The extents of the axes of the data in which positions lie."""
     shape, indices = call.tensor(0).shape, call.tensor(1).shape
-    return shape[: int(indices[-1])] if kind.endswith("ND") and indices else shape
+    return shape[: _batches(call) + int(indices[-1])] if kind.endswith("ND") and indices else shape
 
 
 def _many(node: onnx.NodeProto, call: Call) -> object | None:
@@ -186,6 +203,7 @@ def _outside(node: onnx.NodeProto, call: Call) -> object | None:
         return None
     extents = np.array([int(extent) for extent in shape], dtype=np.int64)
     if node.op_type.endswith("ND"):
+        extents = extents[_batches(call) :]
         count = positions.shape[-1] if positions.ndim else len(extents) + 1
         if count > len(extents):
             return None
@@ -196,13 +214,27 @@ def _outside(node: onnx.NodeProto, call: Call) -> object | None:
     return int(found[0]) if found.size else None
 
 
-def _reduced(_: onnx.NodeProto, call: Call) -> object | None:
-    found = call.text("reduction", "none")
-    return None if found == "none" else found
+def _repeated(node: onnx.NodeProto, call: Call) -> object | None:
+    """A reduction that is not known, or one at positions of which one comes twice. Illegal ranks are refused later."""
+    reduction, positions = call.text("reduction", "none"), _known(call, 1)
+    if reduction == "none" or positions is None or not positions.size:
+        return None
+    if reduction not in _REDUCTIONS:
+        return reduction
+    extents = [int(extent) for extent in call.tensor(0).shape]
+    if node.op_type.endswith("ND"):
+        found = _from_front(positions, np.array(extents[: positions.shape[-1]])).reshape(-1, positions.shape[-1])
+    elif positions.ndim == len(extents):
+        axis = call.axis("axis", 0, len(extents))
+        found = _elements(_from_front(positions, extents[axis]), axis, _strides(extents)).reshape(-1, 1)
+    else:
+        return None
+    return reduction if len(np.unique(found, axis=0)) < len(found) else None
 
 
-def _batches(_: onnx.NodeProto, call: Call) -> object | None:
-    return call.integer("batch_dims", 0) or None
+def _batches(call: Call) -> int:
+    """How many of the first axes data and indices share."""
+    return call.integer("batch_dims", 0)
 
 
 _FEW: Final = Limit(f"positions are of fixed number, at most {FOLD_ELEMENTS}", _many)
@@ -212,7 +244,7 @@ _INSIDE: Final = Limit("positions lie in the data", _outside)
 _WRITTEN: Final = (
     *_KNOWN,
     _INSIDE,
-    Limit("reduction is none", _reduced),
+    Limit("reduction is none, or positions differ and it is add, mul, min or max", _repeated),
 )
 
 INDEXED: Final = (
@@ -220,7 +252,7 @@ INDEXED: Final = (
         op_type="GatherND",
         replace=_gather_nd,
         dtypes=_TYPES,
-        limits=(*_KNOWN, Limit("batch_dims is 0", _batches), _INSIDE),
+        limits=(*_KNOWN, _INSIDE),
     ),
     Decomposition(op_type="GatherElements", replace=_gather_elements, dtypes=_TYPES, limits=(*_KNOWN, _INSIDE)),
     Decomposition(op_type="ScatterND", replace=_scatter_nd, dtypes=_TYPES, limits=_WRITTEN),

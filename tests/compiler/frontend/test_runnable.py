@@ -117,7 +117,7 @@ def test_sums_of_products_of_mixed_signs_are_exact_on_every_processor(kind: str,
 
 
 @pytest.mark.parametrize("zero", [None, 3])
-@pytest.mark.parametrize("kind", ["DynamicQuantizeMatMul", "MatMulIntegerToFloat"])
+@pytest.mark.parametrize("kind", ["DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QAttention"])
 def test_fused_products_of_mixed_signs_are_exact_on_every_processor(kind: str, zero: int | None) -> None:
     """Inputs of 0 to 255 in steps of 1 are quantised to themselves; 255 is the only value of most positions."""
     x: Any = np.array([[0.0, *[255.0] * 7]], dtype=np.float32)
@@ -129,7 +129,11 @@ def test_fused_products_of_mixed_signs_are_exact_on_every_processor(kind: str, z
     inputs, given = ["x", "w", "one", its], TensorProto.FLOAT
     if kind == "MatMulIntegerToFloat":
         x, inputs, given = x.astype(np.uint8), ["x", "w", "one", "one", "", its], TensorProto.UINT8
-    node = helper.make_node(kind, inputs, ["y"], domain="com.microsoft")
+    elif kind == "QAttention":  # of one token, whose value is all that it attends to
+        x, inputs, given = x.astype(np.uint8)[None], ["x", "w", "bias", "one", "one", "", "", its], TensorProto.UINT8
+        weights |= {"w": np.concatenate([w, w, w], axis=1), "bias": np.zeros(9, np.float32)}
+    attributes: dict[str, Any] = {"num_heads": 1} if kind == "QAttention" else {}
+    node = helper.make_node(kind, inputs, ["y"], domain="com.microsoft", **attributes)
     sides = [helper.make_tensor_value_info("x", given, x.shape)]
     results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     constants = [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()]

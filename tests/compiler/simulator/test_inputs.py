@@ -218,6 +218,17 @@ def token_models() -> list[ExportedModel]:
     return list(found.values())
 
 
+def test_a_mask_whose_sum_is_compared_with_positions_is_full() -> None:
+    model = Model()
+    mask, other = (model.input([3, 40], name, INT) for name in ("mask", "other"))
+    count = model.node("ReduceSum", [mask, model.ints(1)], keepdims=1)
+    model.output(model.node("Less", [model.constant(np.arange(40)), count]), BOOL)
+    model.output(model.node("ReduceSum", [other, model.ints(1)], keepdims=1), INT)
+    found = made(model)
+    assert set(found["mask"].ravel()) == {1}
+    assert len(set(found["other"].ravel())) > 2
+
+
 @pytest.mark.parametrize("model", token_models(), ids=lambda model: str(model.network))
 def test_tokens_of_exported_networks_stay_below_what_the_manifest_says(model: ExportedModel) -> None:
     source = ModelSource.from_bytes(model.read())

@@ -19,7 +19,7 @@ DATA = [3, 4, 5]
 
 def model_of(kind: str, positions: Any, updates: list[int] | None, **attributes: Any) -> Model:
     """One such node; `positions`: an array that is known, or the shape of an input."""
-    model = Model(opset=16)
+    model = Model(opset=18)
     given = [model.input(DATA, "x")]
     given.append(
         model.constant(positions) if isinstance(positions, np.ndarray) else model.input(positions, "positions", INT)
@@ -45,6 +45,11 @@ CASES: dict[str, tuple[str, Any, list[int] | None, dict[str, Any]]] = {
     "a box within": ("ScatterND", box((1, 3), (1, 2)), [2, 1, 5], {}),
     "the whole": ("ScatterND", box((0, 3)), [3, 4, 5], {}),
     "every second element": ("ScatterElements", np.tile(np.array([0, 2, -1]), (3, 4, 1)), [3, 4, 3], {"axis": -1}),
+    "rows of batches": ("GatherND", np.array([[[1], [-1]], [[0], [3]], [[2], [2]]]), None, {"batch_dims": 1}),
+    "one element of each batch": ("GatherND", np.array([[[0], [1], [-5], [4]]] * 3), None, {"batch_dims": 2}),
+    "sums": ("ScatterND", np.array([[2], [0]]), [2, 4, 5], {"reduction": "add"}),
+    "larger ones": ("ScatterND", box((0, 2), (1, 3)), [2, 2, 5], {"reduction": "max"}),
+    "products": ("ScatterElements", np.full((3, 1, 5), -4), [3, 1, 5], {"axis": 1, "reduction": "mul"}),
     "one column": ("ScatterElements", np.full((3, 1, 5), -4), [3, 1, 5], {"axis": 1}),
 }
 
@@ -62,6 +67,13 @@ def test_positions_in_several_axes_are_positions_in_one(case: str) -> None:
 def test_a_box_is_written_by_joining_what_lies_around_it() -> None:
     graph = import_graph(model_of("ScatterND", box((0, 3), (1, 3)), [3, 2, 5]).data())
     assert sorted(op.kind for op in graph.ops) == ["Concat", "Neg", "Slice", "Slice"]
+
+
+def test_a_reduction_at_a_position_that_comes_twice_stays_on_the_host() -> None:
+    (host,) = import_graph(
+        model_of("ScatterND", np.array([[1], [-2]]), [2, 4, 5], reduction="add").data()
+    ).host.values()
+    assert "positions differ" in host.reason
 
 
 def test_positions_that_are_written_at_run_time_stay_on_the_host() -> None:

@@ -44,7 +44,8 @@ def test_every_node_test_of_a_decomposed_op_keeps_its_values() -> None:
     print(f"{covered.total()} node tests: {dict(covered)}; not replaced: {left}")
     assert not failures, "\n".join(failures)
     assert covered.total() >= NODE_TESTS
-    assert set(covered) == set(DECOMPOSED)
+    # ONNX has no node test of this one (see test_lp_pool.py)
+    assert set(DECOMPOSED) - set(covered) == {"GlobalLpPool"}
 
 
 def test_an_op_that_has_a_definition_is_not_replaced() -> None:
