@@ -18,7 +18,7 @@ def energy_by_level(time: ProgramTime, profile: Profile) -> dict[str, float]:
     demands, moved = time.demands, time.moved()
     registers = macs = vector = 0.0
     _, counts, _ = kinds_of(demands, time.instances)
-    for work, count in zip(demands.works, counts, strict=True):
+    for work, count in zip(demands.works, counts.tolist(), strict=True):
         if work is not None and count:
             registers += register_energy_pj(work.use, profile) * count
             macs += work.macs * profile.matrix.pj_per_mac.get(work.dtype, 0.0) * count

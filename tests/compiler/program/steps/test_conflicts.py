@@ -13,6 +13,7 @@ import pytest
 from compiler.program.steps.action import Action, Copy, touches_of
 from compiler.program.steps.commands import Commands, Kinds, Lists, Nodes
 from compiler.program.steps.conflicts import conflicts_of
+from compiler.program.steps.key_rows import KeyRows
 from compiler.program.steps.meetings import atoms_of, runs_of
 
 SIZE = 48
@@ -79,7 +80,6 @@ def test_a_command_waits_for_the_last_of_each_engine_of_a_memory_that_touched_it
     none = np.zeros(len(actions), dtype=np.int64)
     kinds = Kinds()
     commands = Commands(
-        keys=kinds.keys,
         kinds=kinds.of((action.key, action.numbers) for action in actions),
         numbers=Lists.of([action.numbers for action in actions]),
         steps=none,
@@ -87,7 +87,7 @@ def test_a_command_waits_for_the_last_of_each_engine_of_a_memory_that_touched_it
         iterations=none,
         ranks=none,
     )
-    found = conflicts_of(Nodes.of([(0, none, queues)]), [commands], [1], [])
+    found = conflicts_of(Nodes.of([(0, none, queues)]), [commands], [KeyRows.of(kinds.keys)], [1], [])
     writer: dict[tuple[int, int], int] = {}
     readers: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     wanted = set()
