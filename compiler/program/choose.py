@@ -479,11 +479,12 @@ class _Chooser:
         return _Tried(origin, grouped, time.ticks, self._figures(time))
 
     def _figures(self, time: ProgramTime) -> Totals:
-        dram = time.moved().memories["dram"]
+        moved = time.moved()
+        dram = moved.memories["dram"]
         return Totals(
             dram_bytes=dram.read + dram.written,
             cycles=time.cycles,
-            energy_pj=sum(energy_by_level(time, self._profile).values()),
+            energy_pj=sum(energy_by_level(time, self._profile, moved).values()),
         )
 
     def _value(self, totals: Totals) -> tuple[float, float]:

@@ -15,7 +15,6 @@ from compiler.program.fields import is_transfer
 from compiler.program.program import Level, Opcode, Place, Program
 from compiler.program.timing.demands import Demands
 from compiler.program.timing.ticks import Ints
-from compiler.program.timing.work import CallWork
 from compiler.units import element_bytes
 
 # The memory of the profile that each kind of place is a part of, under the planner's names.
@@ -61,10 +60,8 @@ def moved_by(program: Program, demands: Demands, times: Ints | None = None) -> M
     hops = int((sums * _links_of_kinds(demands))[is_copy].sum())
     for name, its_read, its_written in zip(names, read.tolist(), written.tolist(), strict=True):
         found[name] = LevelBytes(its_read, its_written)
-    has_wram = "wram" in found
-    for work, count in zip(demands.works, counts.tolist(), strict=True):
-        for name, its in () if work is None else _by_call(work, count, has_wram=has_wram):
-            found[name] += its
+    for name, its in _by_calls(demands, counts, has_wram="wram" in found):
+        found[name] += its
     for command, place, is_result, bytes_each in gathered(program):
         size = bytes_each * (1 if times is None else int(times[command]))
         found[MEMORY_OF[place.level]] += LevelBytes(written=size) if is_result else LevelBytes(read=size)
@@ -109,12 +106,17 @@ def _links_of_kinds(demands: Demands) -> Ints:
     return np.diff(crossed[demands.offsets])
 
 
-def _by_call(work: CallWork, count: int, *, has_wram: bool) -> Iterator[tuple[str, LevelBytes]]:
+def _by_calls(demands: Demands, counts: Ints, *, has_wram: bool) -> Iterator[tuple[str, LevelBytes]]:
     """Operands, partial sums and results in the activation memory, weights in theirs (as the planner counts them)."""
-    use = work.use
-    apart = has_wram and work.has_weights
-    read = use.input_bytes + use.partial_bytes + work.sums.read + (0 if apart else use.weight_bytes)
-    written = use.output_bytes + use.partial_bytes + work.sums.written
-    yield "nram", LevelBytes(read=read * count, written=written * count)
-    if apart:
-        yield "wram", LevelBytes(read=use.weight_bytes * count)
+    read = written = weights = 0
+    for work, count in zip(demands.works, counts.tolist(), strict=True):
+        if work is None or not count:
+            continue
+        use, sums = work.use, work.sums
+        apart = has_wram and work.has_weights
+        read += count * (use.input_bytes + use.partial_bytes + sums.read + (0 if apart else use.weight_bytes))
+        written += count * (use.output_bytes + use.partial_bytes + sums.written)
+        weights += count * use.weight_bytes if apart else 0
+    yield "nram", LevelBytes(read=read, written=written)
+    if has_wram:
+        yield "wram", LevelBytes(read=weights)
