@@ -21,7 +21,7 @@ from compiler.program.steps.action import Numbers, Space
 from compiler.program.steps.axis_runs import Run
 from compiler.program.steps.cells import Cells, Product
 from compiler.program.steps.commands import SIDES, Commands, Lists, Nodes, spread
-from compiler.program.steps.key_rows import DRAM, FORM, KeyRows
+from compiler.program.steps.key_rows import DRAM, FORM, IS_WRITE, LOW, NUMBER, OF_FORM, PLACE, KeyRows
 from compiler.program.steps.meetings import meetings_of
 from compiler.program.timing.ticks import Ints
 
@@ -216,8 +216,9 @@ def _touches_of(groups: Sequence[Commands], keys: Sequence[KeyRows]) -> tuple[An
     of_groups = np.repeat(firsts[:-1], [len(part.rows) for part in parts])
     numbers = Lists.joined([group.numbers for group in groups])
     rows = np.empty(len(commands), dtype=_TOUCH)
-    rows["command"], rows["place"], rows["is_write"] = commands, touched.rows["place"], touched.rows["is_write"]
-    rows["form"] = form_of[of_groups + touched.rows["form"]]
-    rows["address"] = numbers.rows[numbers.offsets[commands] + touched.rows["number"]] + touched.rows["low"]
+    its = touched.rows.T
+    rows["command"], rows["place"], rows["is_write"] = commands, its[PLACE], its[IS_WRITE]
+    rows["form"] = form_of[of_groups + its[OF_FORM]]
+    rows["address"] = numbers.rows[numbers.offsets[commands] + its[NUMBER]] + its[LOW]
     different = np.frombuffer(b"".join(known), dtype=FORM)
     return rows[np.argsort(rows["place"], kind="stable")], different

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Any, Final
+from itertools import chain
+from operator import attrgetter
+from typing import Final
 
 import numpy as np
 
@@ -23,7 +24,10 @@ _DIMS: Final = 6
 # The place that is the DRAM.
 DRAM: Final = 0
 FORM: Final = np.dtype([("counts", "<i8", (_DIMS,)), ("strides", "<i8", (_DIMS,))])
-_TOUCHED: Final = np.dtype([("place", "<i4"), ("number", "<i4"), ("low", "<i8"), ("form", "<i4"), ("is_write", "?")])
+# Columns of what is touched.
+_COLUMNS: Final = 5
+PLACE, NUMBER, LOW, OF_FORM, IS_WRITE = range(_COLUMNS)
+_IS_WRITE: Final = attrgetter("is_write")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,8 +36,9 @@ class KeyRows:
 
     `fields`: by key which field of which binding each of its numbers behind the first `own` is, as binding times
     (1 + MAX_AXES) plus 0 for the address or 1 plus the axis. `entries`: lengths and part of a call's entry, None of
-    copies. `touched`: what commands read and then what they write: memory, the number that says where, how far before
-    that the first byte lies, and which of the `forms` it has. `in_dram`: which numbers are addresses in DRAM.
+    copies. `touched`: what commands read and then what they write, in columns: memory, the number that says where, how
+    far from there the first byte lies, which of the `forms` it has, and whether it is written. `in_dram`: which numbers
+    are addresses in DRAM.
     """
 
     commands: Rows
@@ -121,19 +126,20 @@ def _touched(keys: Sequence[Copy | Call]) -> tuple[Lists, Rows]:
     """By key what it touches, and the forms of all that: counts and strides."""
     patterns: dict[tuple[Numbers, Numbers], tuple[int, int]] = {}
     forms: dict[tuple[Numbers, Numbers], int] = {}
-    found: list[list[tuple[Any, ...]]] = []
+    rows: list[tuple[int, ...]] = []
+    ends = [0]
     for key in keys:
-        its = []
-        for place, is_write, number, counts, strides in touches_of(key):
+        for places, is_write, number, counts, strides in sorted(touches_of(key), key=_IS_WRITE):
             pattern = (counts, strides)
             known = patterns.get(pattern)
             if known is None:
                 low, form = _form_of(*pattern)
                 known = patterns[pattern] = low, forms.setdefault(form, len(forms))
-            its.append((place, number, *known, is_write))
-        its.sort(key=itemgetter(-1))
-        found.append(its)
-    return Lists.of(found, _TOUCHED), np.array(list(forms), dtype=FORM)
+            rows += [(place, number, *known, is_write) for place in places]
+        ends.append(len(rows))
+    values = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=_COLUMNS * len(rows))
+    touched = Lists(offsets=np.array(ends, dtype=np.int64), rows=values.reshape(-1, _COLUMNS))
+    return touched, np.array(list(forms), dtype=FORM)
 
 
 def _form_of(counts: Sequence[int], strides: Sequence[int]) -> tuple[int, tuple[Numbers, Numbers]]:

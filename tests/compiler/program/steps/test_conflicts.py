@@ -104,10 +104,10 @@ def test_a_command_waits_for_the_last_of_each_engine_of_a_memory_that_touched_it
 
         for touch in sorted(touches_of(action.key), key=lambda touch: touch.is_write):
             its_bytes = bytes_of(action.numbers[touch.number], touch.counts, touch.strides)
-            for at in ((touch.place, byte) for byte in its_bytes):
+            for at in product(touch.places, its_bytes):
                 is_reread = touch.is_write and bool(readers[at])
                 for other in readers[at].values() if is_reread else [writer[at]] if at in writer else []:
-                    meet(touch.place, other)
+                    meet(at[0], other)
                 if touch.is_write:
                     writer[at], readers[at] = number, {}
                 else:
