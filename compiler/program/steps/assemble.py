@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from compiler.lazy import lazy
 from compiler.program.loops.loops import SPACE, STATEMENT, Loops
 from compiler.program.program import Rows
 from compiler.program.steps.commands import Lists, slots_of
@@ -47,7 +48,7 @@ class GroupStatements:
         return slots_of(self.kinds, self.ranks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class OrderedGroup:
     """A group on its way into a program. `order`: its statements as they come; by statement its stage."""
 
@@ -55,7 +56,7 @@ class OrderedGroup:
     order: Ints
     stages: Ints
 
-    @property
+    @lazy
     def places(self) -> Ints:
         """By statement its place in the order."""
         found = np.empty(len(self.order), dtype=np.int64)

@@ -10,14 +10,19 @@ waits for. Taking what is ready is not always best: of several orders the fastes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from compiler.profile.schema import Profile
-from compiler.program.program import Program
+from compiler.program.program import COMMAND, Program
 from compiler.program.timing.demands import Demands, demands_of
 from compiler.program.timing.ticks import Ints
 from compiler.program.timing.timeline import Timeline, timeline_of, timeline_under, to_the_end
+
+# What a simulation reads of commands whose demands are known.
+_TIMED: Final = np.dtype([(name, COMMAND[name]) for name in ("queue", "step")])
 
 
 def in_time(program: Program, profile: Profile, streams: Ints) -> Timeline:
@@ -45,7 +50,11 @@ def fastest(program: Program, demands: Demands, ready: Sequence[Timeline], other
     # imported where it is used alone: it brings a compiler with it
     from compiler.program.loops.time import time_under
 
-    emitted, orders = np.arange(len(program.commands), dtype=np.int64), Orders(program)
+    # time depends on few fields of commands: rows are large
+    rows = np.zeros(len(program.commands), dtype=_TIMED)
+    for name in _TIMED.names or ():
+        rows[name] = program.commands[name]
+    emitted, orders = np.arange(len(rows), dtype=np.int64), Orders(replace(program, commands=rows))
     tried = [emitted, *others, *(np.lexsort((emitted, its.issues)).astype(np.int64) for its in ready)]
     different = {order.tobytes(): order for order in tried}.values()
     return min(different, key=lambda order: time_under(orders.ordered(order), demands.ordered(order)).ticks)

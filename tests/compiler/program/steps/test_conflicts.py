@@ -46,7 +46,7 @@ def random_copy(random: Any) -> Action:
     queue, (source, target) = int(random.integers(4)), random.integers(1, 3, size=2).tolist()
     first, (count, run), stride = random_runs(random)
     second, _, jump = random_stride(random, run, count)
-    key = Copy(0, queue, 0, source, target, 1, (run, (count, 1, 1), (stride, 0, 0), (jump, 0, 0)))
+    key = Copy(0, queue, 0, source, target, 1, (run, (count, 1, 1, 1), (stride, 0, 0, 0), (jump, 0, 0, 0)))
     return Action(key, (first, second))
 
 
