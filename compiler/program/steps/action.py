@@ -103,8 +103,7 @@ def touches_of(key: Copy | Call) -> Iterator[Touch]:
         number += 1 + len(sides)
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(NamedTuple):
     """Counters of a unit, outermost first: how many values each has, and by how many iterations these are apart.
 
     `base`: the iteration at which all are 0.
