@@ -27,7 +27,7 @@ from compiler.options import Options
 from compiler.partition.partition import Refused
 from compiler.profile.schema import Profile
 from compiler.program.errors import ProgramError
-from compiler.program.loops.time import ProgramTime, time_of
+from compiler.program.loops.time import ProgramTime, time_under
 from compiler.program.lower import LoweredSegment, LowerSegments, key_of, no_programs
 from compiler.program.outlook import least_of, sampled, tiles_of
 from compiler.program.steps.equal_groups import SegmentGroup
@@ -393,7 +393,7 @@ class _Chooser:
                 if self._left <= 0:
                     raise _UsedUpError("no group is tried any more", stage="choose", limit=self._budget)
                 try:
-                    time = time_of(steps.lowered(actions_max=self._budget), self._profile)
+                    time = time_under(*steps.with_demands(actions_max=self._budget))
                 except TooManyActionsError as error:
                     self._left -= self._budget
                     self._too_long.add((group, choice.tiling))
@@ -447,9 +447,8 @@ class _Chooser:
             lowered = self._lowering.within_limits(
                 lambda: self._lowering.steps_of(self._facts, found, found.groups), self._actions_max
             )
-            assert lowered.program is not None
             refused = self._lowering.refused(self._facts, found, lowered) is not None
-            return lowered if refused else replace(lowered, time=time_of(lowered.program, self._profile))
+            return lowered if refused else replace(lowered, time=lowered.timed())
 
         if key not in known and (lowered := _if_it_can_be(simulated)) is not None:
             known[key] = lowered
@@ -481,11 +480,12 @@ class _Chooser:
         return _Tried(origin, grouped, time.ticks, self._figures(time))
 
     def _figures(self, time: ProgramTime) -> Totals:
-        dram = time.moved().memories["dram"]
+        moved = time.moved()
+        dram = moved.memories["dram"]
         return Totals(
             dram_bytes=dram.read + dram.written,
             cycles=time.cycles,
-            energy_pj=sum(energy_by_level(time, self._profile).values()),
+            energy_pj=sum(energy_by_level(time, self._profile, moved).values()),
         )
 
     def _value(self, totals: Totals) -> tuple[float, float]:

@@ -6,9 +6,9 @@ What enters and leaves the tile of a unit lies in its SRAM, all between in its c
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from itertools import pairwise, product, zip_longest
+from itertools import product, zip_longest
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from compiler.program.parts import ChannelParts, channel_part, channels_of
 from compiler.program.program import Level
 from compiler.program.rounds import in_step
 from compiler.program.steps.commands import ranks_of
+from compiler.program.tile_kinds import kind_of, kinds_along, kinds_of_rounds
 from compiler.program.tiles import Index, Store, Tiles
 from compiler.program.unit_calls import OperandBoxes, Part
 from compiler.program.unit_tiles import UnitTiles
@@ -171,34 +172,16 @@ class CoreRounds:
     @cached_property
     def round_kinds(self) -> Sequence[int]:
         """By round its kind: units work on tiles of the same kinds."""
-        known: dict[object, int] = {}
-        kinds = (tuple([(unit, *self._kind_of(tile)) for unit, tile in jobs]) for jobs in self._located.rounds)
-        return [known.setdefault(kind, len(known)) for kind in kinds]
+        return kinds_of_rounds(self._located.rounds, self._kinds)
 
     def _kind_of(self, tile: Index) -> list[int]:
         """The kind of a unit's tile: those of one kind are cut alike, and make the same channels of all tensors."""
-        return [self._kinds[axis][number] for axis, number in tile.items()]
+        return kind_of(tile, self._kinds)
 
     @cached_property
-    def _kinds(self) -> dict[str, list[int]]:
-        """By axis of the units' walk and tile along it a number: equal where core tiles make something anew alike."""
-        tiles, ops = self.core_tiles, self._located.geometry.ops
-        told_apart = {"C", *(tiles.dims(op.output)[op.channel_axis].axis for op in ops if op.channel_axis is not None)}
-        found = {}
-        for axis, count in self._located.tiles.counts.items():
-            known: dict[object, int] = {}
-            if axis in told_apart or axis not in tiles.counts:
-                found[axis] = list(range(count))
-                continue
-            its = tiles.frustums.tiles[axis]
-            columns = [its.begins, np.arange(its.count) == 0]
-            for dim in (dim for op in ops for dim in tiles.dims(op.output) if dim.axis == axis):
-                starts, stops, firsts, lasts = map(np.array, (dim.starts, dim.stops, dim.firsts, dim.lasts))
-                columns += [stops > starts, lasts > firsts]
-            of_tiles = [row.tobytes() for row in np.stack(columns, axis=1)]
-            blocks = pairwise([*self.blocks[axis], its.count])
-            found[axis] = [known.setdefault(tuple(of_tiles[begin:end]), len(known)) for begin, end in blocks]
-        return found
+    def _kinds(self) -> Mapping[str, Sequence[int]]:
+        located = self._located
+        return kinds_along(self.core_tiles, located.geometry.ops, located.tiles.counts, self.blocks)
 
     # --- second buffers -----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from compiler.ops.op_facts import OpFacts
@@ -14,6 +14,7 @@ from compiler.program.iteration import At, Loop, Step
 from compiler.program.known import Recent
 from compiler.program.located import Located
 from compiler.program.parts import ChannelParts, SumParts, channels_of
+from compiler.program.tile_kinds import kinds_along, kinds_of_rounds
 from compiler.program.tiles import Index
 from compiler.program.unit_calls import Bound, Part, UnitCalls
 from compiler.program.unit_tiles import UnitTiles
@@ -43,10 +44,16 @@ class FlatJobs:
         self._channels = channels
         self._sums = sums
         self._boxes = boxes
-        # no two rounds are known to need the same weights
-        self.round_kinds = range(len(located.rounds))
         # by op and round
         self._known_entries = Recent(len(located.geometry.ops), self._new_entries)
+
+    @cached_property
+    def round_kinds(self) -> Sequence[int]:
+        """By round its kind: units work on tiles of the same kinds."""
+        tiles = self._located.tiles
+        blocks = {axis: range(count) for axis, count in tiles.counts.items()}
+        kinds = kinds_along(tiles, self._located.geometry.ops, tiles.counts, blocks)
+        return kinds_of_rounds(self._located.rounds, kinds)
 
     def forget(self) -> None:
         """Drop the entries of rounds."""

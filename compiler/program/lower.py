@@ -25,12 +25,13 @@ from compiler.program.decode import Decoders
 from compiler.program.encoding.sizes import ProgramSizes, bytes_by_core, program_sizes
 from compiler.program.errors import ProgramError
 from compiler.program.loops.proof import ProvedProgram, prove
-from compiler.program.loops.time import ProgramTime, time_of
+from compiler.program.loops.time import ProgramTime, time_under
 from compiler.program.program import Program
 from compiler.program.segment import PlannedGroup
 from compiler.program.steps.equal_groups import EqualGroups
 from compiler.program.steps.group_columns import LISTED_ALL
 from compiler.program.steps.segment import SegmentSteps
+from compiler.program.timing.demands import Demands
 from compiler.tiling.geometry import GroupGeometry
 
 # What no program of ours may be, whatever the profile allows.
@@ -43,21 +44,31 @@ class SegmentTooLongError(LimitError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredSegment:
-    """A chip segment's program, how long it takes, what its proof found, and its bytes; all None for a host segment.
+    """A chip segment's program, what its commands demand, how long it takes, what its proof found, and its bytes; all
+    None for a host segment.
 
     `actions`: how many it was lowered from.
     """
 
     program: Program | None = None
+    demands: Demands | None = None
     time: ProgramTime | None = None
     proof: ProvedProgram | None = None
     sizes: ProgramSizes | None = None
     actions: int = 0
 
     @classmethod
-    def of(cls, program: Program) -> LoweredSegment:
+    def of(cls, program: Program, demands: Demands) -> LoweredSegment:
         """A program that is neither proved nor simulated yet."""
-        return cls(program=program, sizes=program_sizes(program))
+        return cls(program=program, demands=demands, sizes=program_sizes(program))
+
+    def timed(self) -> ProgramTime:
+        """How long the program takes, simulated if it is not known."""
+        if self.time is not None:
+            return self.time
+        assert self.program is not None
+        assert self.demands is not None
+        return time_under(self.program, self.demands)
 
 
 # A segment, why it is refused, by op its part of the limit that the program comes nearest to, and the program.
@@ -227,7 +238,7 @@ class LowerSegments:
         except ProgramError as error:
             if error.violation == "size":
                 raise
-            return self._with_proof(LoweredSegment.of(steps().lowered(LISTED_ALL)))
+            return self._with_proof(LoweredSegment.of(*steps().with_demands(LISTED_ALL)))
 
     def within_limits(self, steps: Callable[[], SegmentSteps], actions_max: float = inf) -> LoweredSegment:
         """A segment's program; as loops throughout if it would exceed what the profile allows otherwise.
@@ -235,12 +246,12 @@ class LowerSegments:
         Raises TooManyActionsError where it takes more than so many actions.
         """
         its = steps()
-        lowered = replace(LoweredSegment.of(its.lowered(actions_max=actions_max)), actions=its.actions)
+        lowered = replace(LoweredSegment.of(*its.with_demands(actions_max=actions_max)), actions=its.actions)
         assert lowered.program is not None
         if self._exceeds(lowered) and not _loops_throughout(lowered.program):
             # what was listed for its speed is shorter as loops
-            shorter = steps().lowered(listed_max=0, actions_max=actions_max)
-            lowered = replace(LoweredSegment.of(shorter), actions=its.actions)
+            shorter = steps().with_demands(listed_max=0, actions_max=actions_max)
+            lowered = replace(LoweredSegment.of(*shorter), actions=its.actions)
         return lowered
 
     def _exceeds(self, lowered: LoweredSegment) -> bool:
@@ -253,7 +264,7 @@ class LowerSegments:
         program = lowered.program
         assert program is not None
         proof = prove(program, shared=self.profile.engines.shared)
-        return replace(lowered, proof=proof, time=lowered.time or time_of(program, self.profile))
+        return replace(lowered, proof=proof, time=lowered.timed())
 
     def _at_fault(self, facts: GraphFacts, found: FusedSegment) -> list[FailedGroup]:
         """The groups of a segment whose programs fail alone; if none does, those of several ops, or all."""

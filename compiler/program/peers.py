@@ -10,6 +10,7 @@ from compiler.cost.rates import dram_startup_cycles
 from compiler.ops.slab import lengths
 from compiler.profile.schema import Engine, Link, Profile
 from compiler.program.emitter import Box, Emitter, Held, Machine, overlap
+from compiler.program.known import Known
 from compiler.program.program import Opcode
 from compiler.program.slots import Slot
 
@@ -278,19 +279,40 @@ def from_peers(
     if machine.has("link"):
         receivers |= _between(receivers, idle)
     in_order = sorted(receivers)
+    rows = Known[tuple[int, ...], list[list[Held]]](lambda cores: _rows_of([receivers[core] for core in cores]))
     for owner, held, part in parts if receivers else ():
-        ways: dict[int, list[int]] = {}
-        for core in in_order:
-            queue = between_cores(machine, owner, core)
-            if queue is not None:
-                ways.setdefault(queue, []).append(core)
-        for queue, cores in ways.items():
-            if owner in cores and not {owner - 1, owner + 1} & set(cores):
+        for queue, cores in _ways(machine, owner, in_order).items():
+            its = rows[tuple(cores)]
+            if owner in cores and owner - 1 not in cores and owner + 1 not in cores:
                 # no neighbour gets the part with it by the same engine
-                cores.remove(owner)
-                core_queue = machine.queue_of["core", owner]
-                emitter.copy(Opcode.MOVE, core_queue, held, receivers[owner], part, element_bytes)
-            send(emitter, held, [(receivers[core], part) for core in cores], queue, element_bytes)
+                own = receivers[owner]
+                its = [row for row in its if row[0] is not own]
+                emitter.copy(Opcode.MOVE, machine.queue_of["core", owner], held, own, part, element_bytes)
+            send_to_runs(emitter, held, [(row, part) for row in its], queue, element_bytes)
+
+
+def _ways(machine: Machine, sender: int, cores: list[int]) -> dict[int, list[int]]:
+    """By queue the cores that it reaches from one."""
+    if machine.has("link"):
+        return {machine.queue_of["link", sender]: cores}
+    ways: dict[int, list[int]] = {}
+    for core in cores:
+        queue = between_cores(machine, sender, core)
+        if queue is not None:
+            ways.setdefault(queue, []).append(core)
+    return ways
+
+
+def _rows_of(targets: Iterable[Held]) -> list[list[Held]]:
+    """Targets in rows of neighbouring memories in which all lies alike."""
+    rows: list[list[Held]] = []
+    for held in targets:
+        last = rows[-1][-1] if rows else None
+        if last is not None and held.slot.place == last.slot.place + 1 and held[1:4] == last[1:4]:
+            rows[-1].append(held)
+        else:
+            rows.append([held])
+    return rows
 
 
 def _between(receivers: Mapping[int, Held], idle: Collection[int]) -> dict[int, Held]:

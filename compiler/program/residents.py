@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from compiler.ir.layout import strides_of
 from compiler.ops.slab import lengths
 from compiler.profile.schema import Profile, beside_residents
+from compiler.program.buffers import in_slot
 from compiler.program.context import Context
-from compiler.program.emitter import Box, Held, overlap
+from compiler.program.emitter import Box, overlap
+from compiler.program.known import Known
 from compiler.program.program import Level, Resident
 from compiler.program.slots import Slot
-from compiler.tiling.stationary import resident_part, resident_weights
+from compiler.tiling.stationary import resident_boxes, resident_weights
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResidentPart:
+class ResidentPart(NamedTuple):
     """A box of a weight in one core: its address there, and the byte stride of each axis."""
 
     name: str
@@ -45,23 +46,25 @@ def resident_parts(
 
     `resident_bytes`: what they take in the fullest core. `without`: weights that are left where they are.
     """
-    facts = context.facts
+    facts, level = context.facts, weight_level(profile)
     weights = {name: reader for name, reader in resident_weights(facts, ops).items() if name not in without}
     names = sorted(weights, key=lambda name: -facts.tensors[name].element_bytes)
-    level = weight_level(profile)
+    boxes = {name: resident_boxes(facts, *weights[name], profile) for name in names}
+    # by weight and lengths of a part: most cores have as much
+    strides = Known[tuple[str, tuple[int, ...]], tuple[int, ...]](
+        lambda key: strides_of(key[1], context.weight_order(key[0]), facts.tensors[key[0]].element_bytes)
+    )
     found: list[ResidentPart] = []
     for core in range(profile.cores):
         place = context.machine.place_of[level, core]
         at = beside_residents(context.machine.places[place].capacity_bytes, resident_bytes)
         for name in names:
-            box = resident_part(facts, *weights[name], profile, core)
+            box = boxes[name][core]
             sides = lengths(box)
-            if any(side <= 0 for side in sides):
+            if min(sides, default=1) <= 0:
                 continue
-            element = facts.tensors[name].element_bytes
-            strides = strides_of(sides, context.weight_order(name), element)
-            found.append(ResidentPart(name=name, core=core, address=at, box=box, strides=strides))
-            at += prod(sides) * element
+            found.append(ResidentPart(name, core, at, box, strides[name, sides]))
+            at += prod(sides) * facts.tensors[name].element_bytes
     return tuple(found)
 
 
@@ -72,9 +75,10 @@ def place_residents(context: Context, profile: Profile, parts: Iterable[Resident
     """
     level = weight_level(profile)
     numbers: dict[str, int] = {}
+    wholes = Known[str, Box](lambda name: tuple([(0, extent) for extent in context.shape(name)]))
     found: list[Resident] = []
     for part in parts:
-        box = overlap(part.box, tuple((0, extent) for extent in context.shape(part.name)))
+        box = overlap(part.box, wholes[part.name])
         if box is None:
             continue
         context.region(part.name)
@@ -82,15 +86,14 @@ def place_residents(context: Context, profile: Profile, parts: Iterable[Resident
             numbers |= {region.name: number for number, region in enumerate(context.region_list)}
         place = context.machine.place_of[level, part.core]
         slot = Slot(place, part.address, context.element_bytes(part.name))
-        whole = Held(slot, part.address, tuple(start for start, _ in part.box), part.strides, part.box)
-        held = whole.part(box)
+        held = in_slot(slot, part.strides, part.box).part(box)
         context.residents.setdefault(part.name, []).append((part.core, held))
         found.append(
             Resident(
                 place=place,
                 address=held.at(box),
                 region=numbers[part.name],
-                starts=tuple(start for start, _ in box),
+                starts=tuple([start for start, _ in box]),
                 lengths=lengths(box),
                 strides=part.strides,
             )

@@ -26,27 +26,31 @@ class Owners:
     def __init__(self, group: TiledGroup, tiles: Tiles) -> None:
         self._group = group
         self._tiles = tiles
-        self._dealt = group.walk.assignment.owner.tolist() if group.configuration.spread is Spread.BANDS else []
+        configuration, counts = group.configuration, tiles.counts
+        spread, units = configuration.spread, configuration.units
+        # by row and column the unit that a tile is dealt to
+        self._dealt: list[list[tuple[int]]] = []
+        # or the axis along which units follow each other, and how many tiles each has; or all of them work on all
+        self._along: tuple[str, int] | None = None
+        self._all = (0,) if spread is Spread.SINGLE else tuple(range(units))
+        if spread is Spread.BANDS:
+            self._dealt = [[(unit,) for unit in row] for row in group.walk.assignment.owner.tolist()]
+        elif spread is Spread.IMAGES:
+            self._along = "N", ceil_div(counts.get("N", 1), units)
+        elif spread is Spread.CHANNELS and group.channels_are_free:
+            self._along = "C", ceil_div(counts.get("C", 1), units)
 
     def of(self, index: Index) -> tuple[int, ...]:
         """The units that work on a tile: the one that it is dealt to, or all of them."""
-        group, tiles = self._group, self._tiles
-        configuration, walk = group.configuration, group.walk
-        match configuration.spread:
-            case Spread.SINGLE:
-                return (0,)
-            case Spread.IMAGES:
-                images = tiles.counts.get("N", 1)
-                return (index.get("N", 0) // ceil_div(images, configuration.units),)
-            case Spread.BANDS:
-                row = index.get(walk.rows, 0) if walk.rows is not None else 0
-                column = index.get(walk.columns, 0) if walk.columns is not None else 0
-                return (self._dealt[row][column],)
-            case Spread.CHANNELS if group.channels_are_free and "C" in tiles.counts:
-                return (index["C"] // ceil_div(tiles.counts["C"], configuration.units),)
-            case Spread.CHANNELS if group.channels_are_free:
-                return (0,)
-        return tuple(range(configuration.units))
+        if self._dealt:
+            walk = self._group.walk
+            row = 0 if walk.rows is None else index.get(walk.rows, 0)
+            column = 0 if walk.columns is None else index.get(walk.columns, 0)
+            return self._dealt[row][column]
+        if self._along is None:
+            return self._all
+        axis, tiles = self._along
+        return (index.get(axis, 0) // tiles,)
 
     def slices(self) -> list[frozenset[int] | None]:
         """The numbers along the channels that are worked on before the next ones, in order; None: all of them at once.

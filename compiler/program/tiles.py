@@ -87,6 +87,7 @@ class Tiles:
     def __init__(self, frustums: Frustums) -> None:
         self.frustums = frustums
         self.order = tuple(frustums.tiles)
+        self.ranks = {axis: rank for rank, axis in enumerate(self.order)}
         self.counts = {axis: tiles.count for axis, tiles in frustums.tiles.items()}
         self._dims: dict[str, tuple[_Dim, ...]] = {}
         self._unfollowed: dict[str, tuple[str, ...]] = {}
@@ -223,7 +224,7 @@ class Tiles:
             return found
 
     def _new_waiting(self, name: str, index: Index, axis: str, back: bool | None) -> tuple[Box, ...]:
-        rank = self.order.index(axis)
+        rank = self.ranks[axis]
         if self._waits_inside(name, rank, index):
             return ()
         along = [self.old_along(name, axis, index)] if back is not True else []
@@ -238,7 +239,7 @@ class Tiles:
 
     def _across(self, name: str, index: Index, axis: str, along: tuple[int, int]) -> Box:
         """The box of some positions along an axis: new along the axes inside, needed along those outside."""
-        rank = self.order.index(axis)
+        rank = self.ranks[axis]
         box = []
         for dim in self.dims(name):
             if dim.axis is None:
@@ -247,7 +248,7 @@ class Tiles:
                 box.append(along)
             else:
                 number = index[dim.axis]
-                box.append(dim.made(number) if self.order.index(dim.axis) > rank else dim.needed(number))
+                box.append(dim.made(number) if self.ranks[dim.axis] > rank else dim.needed(number))
         return tuple(box)
 
     def _waits_inside(self, name: str, rank: int, index: Index) -> bool:
@@ -279,7 +280,7 @@ class Tiles:
         box = self._across(name, index, axis, old)
         if axis not in self.followed(name) and not whole and self.waits_whole(axis, index):
             return None
-        return None if is_empty(box) or self._waits_inside(name, self.order.index(axis), index) else box
+        return None if is_empty(box) or self._waits_inside(name, self.ranks[axis], index) else box
 
     def stores(self, name: str) -> tuple[StoreShape, ...]:
         """The stores of a tensor, outermost axis first."""
@@ -404,7 +405,7 @@ class Store:
                 origin.append(dim.starts[0])
             else:
                 number = index[dim.axis]
-                outside = tiles.order.index(dim.axis) < tiles.order.index(shape.axis)
+                outside = tiles.ranks[dim.axis] < tiles.ranks[shape.axis]
                 basis = dim.starts[number] if outside else dim.firsts[number]
                 origin.append(basis - offsets[number])
         if shape.both_ways and shape.ring is not None:

@@ -65,6 +65,7 @@ class GroupWeights:
         self._needed = Known(self._all_needed)
         self._lasting = Known(self._new_lasting)
         self._lasting_in_units = Known(self._new_lasting_in_unit)
+        self._lasting_parts = Known(self._new_lasting_parts)
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
@@ -74,6 +75,9 @@ class GroupWeights:
         While those of one pass are worked with those of the next one come. In one transfer they would keep the engine
         from the tiles that it loads meanwhile. A part takes at least as long as its start-up.
         """
+        return self._lasting_parts[step]
+
+    def _new_lasting_parts(self, step: int) -> int:
         lasting, slots = self._lasting[step], self._boxes.slots[step, 0, 0]
         if lasting is None or lasting.passes is None or self._passing.level is not None or len(slots) < 2:
             return 1

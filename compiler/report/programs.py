@@ -202,7 +202,8 @@ def _program_report(
     costs = [group.choice.cost for group in found.groups]
     planned, estimated = sum(cost.dram_bytes for cost in costs), sum(cost.cycles for cost in costs)
     simulated, observed = whole_cycles(time.ticks), observe(time, profile)
-    energy = {level: pj * 1e-12 for level, pj in energy_by_level(time, profile).items()}
+    moved = time.moved()
+    energy = {level: pj * 1e-12 for level, pj in energy_by_level(time, profile, moved).items()}
     estimated_j, engines = sum(cost.energy_pj for cost in costs) * 1e-12, engine_times(program.queues, observed.stalls)
     return doc.ProgramReport(
         segment=found.segment.id,
@@ -230,7 +231,7 @@ def _program_report(
         engines=engines,
         moved={
             name: doc.LevelTraffic(read_bytes=level.read, written_bytes=level.written)
-            for name, level in time.moved().memories.items()
+            for name, level in moved.memories.items()
         },
         energy_by_level=energy,
         estimated_energy_j=estimated_j,

@@ -95,19 +95,20 @@ def has_all_shared(facts: GraphFacts, op: OpFacts, channels: int) -> bool:
     return channels == facts.tensors[op.output].shape[op.channel_axis]
 
 
-def resident_part(
-    facts: GraphFacts, op: OpFacts, operand: Operand, profile: Profile, core: int
-) -> tuple[tuple[int, int], ...]:
-    """The box of a stationary weight that lies in one core: its output channels; all of what has no channels.
+def resident_boxes(
+    facts: GraphFacts, op: OpFacts, operand: Operand, profile: Profile
+) -> list[tuple[tuple[int, int], ...]]:
+    """By core the box of a stationary weight that lies there: its output channels; all of what has no channels.
 
     Channels are shared out to the units that hold tiles and then to their cores, as the work on them is.
     """
     shape = facts.tensors[operand.tensor].shape
-    box = [(0, extent) for extent in shape]
+    box = tuple([(0, extent) for extent in shape])
     axis = channel_axis(op, operand, shape)
-    if axis is not None:
-        box[axis] = _channels_of_core(shape[axis], profile, core)
-    return tuple(box)
+    if axis is None:
+        return [box] * profile.cores
+    parts = (_channels_of_core(shape[axis], profile, core) for core in range(profile.cores))
+    return [(*box[:axis], part, *box[axis + 1 :]) for part in parts]
 
 
 def cores_of_channels(channels: int, profile: Profile) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """How long grouping and tiling take (pass `fuse`), in processor seconds: docs/benchmarks/0027-planning.md.
 
-`python -m tests.bench planning [BEFORE] [NETWORK/CHIP/OBJECTIVE ...]`: with BEFORE, the folder of another checkout of
-this repository, both plan each network in turn, in processes of their own, and their plans are compared.
+`python -m tests.bench planning [BEFORE] [NETWORK/CHIP/OBJECTIVE[/choose] ...]`: with BEFORE, the folder of another
+checkout of this repository, both plan each network in turn, in processes of their own, and their plans are compared.
+With `/choose` it is pass `choose` of a whole compilation, and executables are compared.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ from pathlib import Path
 from time import process_time
 from typing import Any, Final
 
+from msgspec.json import encode as json_encode
+
+from compiler.compile import compile_model
 from compiler.frontend.precision import SetPrecision
 from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments
+from compiler.fusion.map_chips import MappedGraph
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
-from tests.models import import_graph, light_path, partition_of
+from compiler.program.choose import ChoosePlans
+from compiler.program.executable import write
+from tests.models import import_graph, light_path, light_source, partition_of
 
 NETWORKS: Final = ("resnet50", "densenet121")
 # Each chip with the precision of one that computes in eight bits only.
@@ -59,7 +66,9 @@ def _planned_by(source: Path, case: str) -> dict[str, Any]:
 
 def _plan(case: str) -> dict[str, Any]:
     """Processor seconds of planning a case the second time (the first one loads code), and a digest of the plan."""
-    network, chip, objective = case.split("/")
+    network, chip, objective, *what = case.split("/")
+    if what == ["choose"]:
+        return _choose(network, chip, objective)
     precision = CHIPS.get(chip, "")
     profile = builtin_profile(chip)
     options = parse_options({"objective": objective, **({"precision": precision} if precision else {})})
@@ -74,6 +83,28 @@ def _plan(case: str) -> dict[str, Any]:
         seconds = process_time() - begin
     groups = [(group.ops, group.choice.tiling, group.choice.cost) for part in fused.segments for group in part.groups]
     return {"seconds": seconds, "plan": sha256(repr(groups).encode()).hexdigest()}
+
+
+def _choose(network: str, chip: str, objective: str) -> dict[str, Any]:
+    """The same of choosing by simulation in a whole compilation, and a digest of plan and executable."""
+    seconds, run = 0.0, ChoosePlans.run
+
+    def timed(choose: ChoosePlans, mapped: MappedGraph) -> MappedGraph:
+        nonlocal seconds
+        begin = process_time()
+        found = run(choose, mapped)
+        seconds = process_time() - begin
+        return found
+
+    options = parse_options({"objective": objective, "verify": "none"})
+    ChoosePlans.run = timed  # type: ignore[method-assign,assignment]
+    for _ in range(2):
+        found = compile_model(light_source(network), builtin_profile(chip), options)
+    assert found.executable is not None
+    digest = sha256(json_encode(found.plan))
+    for part in write(found.executable):
+        digest.update(part)
+    return {"seconds": seconds, "plan": digest.hexdigest()}
 
 
 def main(arguments: Sequence[str]) -> None:

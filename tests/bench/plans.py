@@ -140,7 +140,7 @@ def _simulated(steps: SegmentSteps, profile: Profile, estimated: int) -> Simulat
         estimated=int(estimated),
         dram_bytes=moved.read + moved.written,
         cycles=time.cycles,
-        energy_pj=sum(energy_by_level(time, profile).values()),
+        energy_pj=sum(energy_by_level(time, profile, time.moved()).values()),
         statements=len(looped.commands),
         commands=time.commands,
         seconds=seconds,

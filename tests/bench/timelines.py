@@ -47,7 +47,7 @@ def _seconds(count: int) -> tuple[dict[str, float], int]:
     time = time_of(program, profile)
     parts: dict[str, Callable[[], object]] = {
         "time": lambda: time_of(program, profile),
-        "energy": lambda: energy_by_level(time, profile),
+        "energy": lambda: energy_by_level(time, profile, time.moved()),
         "roofline": lambda: roofline_of(time, profile),
         "stalls, usage, maps of memory": lambda: observe(time, profile),
     }

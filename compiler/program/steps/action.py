@@ -65,11 +65,11 @@ class Call:
 
 
 class Touch(NamedTuple):
-    """Bytes of a place that a command reads or writes: which of its numbers is the first one's address, and counts with
-    strides of the others.
+    """Bytes of some places, at one address in all, that a command reads or writes: which of its numbers is the first
+    one's address, and counts with strides of the others.
     """
 
-    place: int
+    places: range
     is_write: bool
     number: int
     counts: Numbers
@@ -92,20 +92,18 @@ def touches_of(key: Copy | Call) -> Iterator[Touch]:
     """What commands of one kind touch."""
     if isinstance(key, Copy):
         run, counts, strides, jumps = key.runs
-        yield Touch(key.source, False, 0, (*counts, run), (*strides, 1))
-        for place in range(key.target, key.target + key.targets):
-            yield Touch(place, True, 1, (*counts, run), (*jumps, 1))
+        yield Touch(range(key.source, key.source + 1), False, 0, (*counts, run), (*strides, 1))
+        yield Touch(range(key.target, key.target + key.targets), True, 1, (*counts, run), (*jumps, 1))
         return
     number = key.own
     for operand, place, sides, strides, element in key.bound:
         times = key.scale if operand == OUTPUT else 1
         dims = (*sides, element * times), (*(stride * times for stride in strides), 1)
-        yield Touch(place, operand == OUTPUT, number, *dims)
+        yield Touch(range(place, place + 1), operand == OUTPUT, number, *dims)
         number += 1 + len(sides)
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(NamedTuple):
     """Counters of a unit, outermost first: how many values each has, and by how many iterations these are apart.
 
     `base`: the iteration at which all are 0.

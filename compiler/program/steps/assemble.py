@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from compiler.lazy import lazy
 from compiler.program.loops.loops import SPACE, STATEMENT, Loops
 from compiler.program.program import Rows
 from compiler.program.steps.commands import Lists, slots_of
@@ -47,7 +48,7 @@ class GroupStatements:
         return slots_of(self.kinds, self.ranks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class OrderedGroup:
     """A group on its way into a program. `order`: its statements as they come; by statement its stage."""
 
@@ -55,7 +56,7 @@ class OrderedGroup:
     order: Ints
     stages: Ints
 
-    @property
+    @lazy
     def places(self) -> Ints:
         """By statement its place in the order."""
         found = np.empty(len(self.order), dtype=np.int64)
@@ -107,6 +108,13 @@ class OrderedSegment:
     def firsts(self) -> Ints:
         """By group the number of its first statement, and how many there are."""
         return np.append(0, np.cumsum([len(its.order) for its in self.groups])).astype(np.int64)
+
+    @property
+    def samples(self) -> Ints:
+        """By place in the program the number of the statement's kind in the segment."""
+        samples = [its.group.samples[its.order] for its in self.groups]
+        found: Ints = np.concatenate(samples)[np.argsort(self.places)]
+        return found
 
 
 def assemble(segment: OrderedSegment, waits: Waits) -> Assembled:

@@ -78,6 +78,8 @@ class Run(NamedTuple):
 def runs_of(columns: Columns) -> list[Run]:
     """The runs of a counter's values; of the period that needs fewest."""
     same, even, count = columns.same, columns.even, len(columns.same)
+    if count == 1:
+        return [Run(0, 1, 1)]
     found = [_with_period(same, even, count, period) for period in PERIODS if period == 1 or count > period]
     return min(found, key=len)
 

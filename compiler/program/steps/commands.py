@@ -129,11 +129,10 @@ class Kinds:
 class Commands:
     """Commands of some iterations, in order of iterations and steps; iteration -1: what is done once.
 
-    By command its kind, an index of `keys`, and its numbers; `ranks`: the number of each among what its engine does for
-    its step in that iteration.
+    By command its kind, as `Kinds` numbers them, and its numbers; `ranks`: the number of each among what its engine
+    does for its step in that iteration.
     """
 
-    keys: Sequence[Copy | Call]
     kinds: Ints
     numbers: Lists
     steps: Ints
@@ -170,7 +169,6 @@ def _commands(kinds: Kinds, asked: Iterable[tuple[tuple[int, int], Sequence[Acti
     parts = np.repeat(np.arange(len(sizes)), sizes)
     ranks = ranks_of(parts * (int(queues.max(initial=0)) + 1) + queues)
     return Commands(
-        keys=kinds.keys,
         kinds=its_kinds,
         numbers=Lists.of([numbers for _, numbers in actions]),
         steps=its_steps,

@@ -17,20 +17,17 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from compiler.program.iteration import PERIOD_MAX
-from compiler.program.steps.action import Numbers, Space, touches_of
+from compiler.program.steps.action import Numbers, Space
 from compiler.program.steps.axis_runs import Run
 from compiler.program.steps.cells import Cells, Product
 from compiler.program.steps.commands import SIDES, Commands, Lists, Nodes, spread
+from compiler.program.steps.key_rows import DRAM, FORM, IS_WRITE, LOW, NUMBER, OF_FORM, PLACE, KeyRows
 from compiler.program.steps.meetings import meetings_of
 from compiler.program.timing.ticks import Ints
 
 # How many values of a run are walked through at its begin (a period, and all uses of two buffers), and at its end.
 _AT_BEGIN: Final = PERIOD_MAX + 2
 _AT_END: Final = 2
-# The place that is the DRAM.
-_DRAM: Final = 0
-# Dimensions of what one command touches.
-_DIMS: Final = 6
 
 
 class Pairs(NamedTuple):
@@ -144,19 +141,23 @@ def _times(space: Space, tiles: int) -> Numbers:
 
 
 def conflicts_of(
-    nodes: Nodes, groups: Sequence[Commands], iterations: Sequence[int], regions: Sequence[tuple[int, int]]
+    nodes: Nodes,
+    groups: Sequence[Commands],
+    keys: Sequence[KeyRows],
+    iterations: Sequence[int],
+    regions: Sequence[tuple[int, int]],
 ) -> Conflicts:
     """The conflicts of the groups of a segment, which are worked on one after another.
 
-    `iterations`: how many each group has. `regions`: begin and end of those of the DRAM that one group writes and
-    others read; they are waited for whole.
+    `keys`: by group those of its commands. `iterations`: how many each group has. `regions`: begin and end of those of
+    the DRAM that one group writes and others read; they are waited for whole.
     """
     sizes = [len(its) for its in groups]
     group_of = np.repeat(np.arange(len(groups), dtype=np.int64), sizes)
     node_of = np.concatenate([nodes.numbers(number, its.steps, its.queues) for number, its in enumerate(groups)])
     numbers = np.concatenate([its.iterations for its in groups])
-    touches, forms = _touches_of(groups)
-    on_chip = int(np.searchsorted(touches["place"], _DRAM, side="right"))
+    touches, forms = _touches_of(groups, keys)
+    on_chip = int(np.searchsorted(touches["place"], DRAM, side="right"))
     writers, readers = _through_dram(touches[:on_chip], node_of, nodes.groups, regions)
     before, after = meetings_of(touches[on_chip:], forms, node_of, group_of)
     gaps = numbers[after] - numbers[before]
@@ -198,60 +199,26 @@ def _through_dram(touches: Any, node_of: Ints, groups: Ints, regions: Sequence[t
 # --- what is touched --------------------------------------------------------------------------------------------------
 
 _TOUCH: Final = np.dtype([("address", "<i8"), ("command", "<i4"), ("place", "<i4"), ("form", "<i4"), ("is_write", "?")])
-_FORM: Final = np.dtype([("counts", "<i8", (_DIMS,)), ("strides", "<i8", (_DIMS,))])
 
 
-def _touches_of(groups: Sequence[Commands]) -> tuple[Any, Any]:
+def _touches_of(groups: Sequence[Commands], keys: Sequence[KeyRows]) -> tuple[Any, Any]:
     """All that commands touch, place by place and command by command, each reads all before it writes; and the forms
-    of what is touched: counts and strides.
+    of what is touched.
     """
-    patterns: dict[tuple[Numbers, Numbers], tuple[int, int]] = {}
-    forms: dict[tuple[Numbers, Numbers], int] = {}
-    of_kinds: list[tuple[int, ...]] = []
-    sizes: list[int] = []
-    kinds = []
-    for group in groups:
-        present, local = np.unique(group.kinds, return_inverse=True)
-        kinds.append(local + len(sizes))
-        for kind in present.tolist():
-            its = sorted(touches_of(group.keys[kind]), key=lambda touch: touch.is_write)
-            for touch in its:
-                pattern = (touch.counts, touch.strides)
-                known = patterns.get(pattern)
-                if known is None:
-                    low, form = _form_of(*pattern)
-                    known = patterns[pattern] = low, forms.setdefault(form, len(forms))
-                of_kinds.append((touch.place, touch.is_write, touch.number, *known))
-            sizes.append(len(its))
-    kind_of = np.concatenate(kinds)
-    counts = np.array(sizes, dtype=np.int64)
-    commands, rest = spread(counts[kind_of])
-    place, is_write, number, low, form = (
-        np.array(of_kinds, dtype=np.int64).reshape(-1, 5)[(np.cumsum(counts) - counts)[kind_of][commands] + rest].T
-    )
+    known: dict[bytes, int] = {}
+    forms = np.concatenate([its.forms for its in keys])
+    # by group and number in the group the number of a form
+    form_of = np.array([known.setdefault(form.tobytes(), len(known)) for form in forms], dtype=np.int64)
+    firsts = np.cumsum([0, *(len(its.forms) for its in keys)])
+    parts = [its.touched.ordered(group.kinds) for group, its in zip(groups, keys, strict=True)]
+    touched = Lists.joined(parts)
+    commands, _ = spread(np.diff(touched.offsets))
+    of_groups = np.repeat(firsts[:-1], [len(part.rows) for part in parts])
     numbers = Lists.joined([group.numbers for group in groups])
     rows = np.empty(len(commands), dtype=_TOUCH)
-    rows["command"], rows["place"], rows["is_write"], rows["form"] = commands, place, is_write, form
-    rows["address"] = numbers.rows[numbers.offsets[commands] + number] + low
-    return rows[np.argsort(place, kind="stable")], np.array(list(forms), dtype=_FORM)
-
-
-def _form_of(counts: Sequence[int], strides: Sequence[int]) -> tuple[int, tuple[Numbers, Numbers]]:
-    """How far before the address the first byte lies, and counts and strides of as many dimensions as a form has.
-
-    Dimensions come by stride, the largest first; those that together are one are one.
-    """
-    low = sum(min(0, (count - 1) * stride) for count, stride in zip(counts, strides, strict=True))
-    dims: list[tuple[int, int]] = []
-    for stride, count in sorted(
-        ((abs(s), c) for c, s in zip(counts, strides, strict=True) if c > 1 and s), reverse=True
-    ):
-        if dims and dims[-1][1] == count * stride:
-            count *= dims.pop()[0]
-        dims.append((count, stride))
-    while len(dims) > _DIMS:
-        # more than a row holds: the innermost two as one that covers both
-        (count, stride), (inner, step) = dims[-2:]
-        dims[-2:] = [((count - 1) * stride + (inner - 1) * step + 1, 1)]
-    rest = _DIMS - len(dims)
-    return low, ((*(c for c, _ in dims), *(1,) * rest), (*(s for _, s in dims), *(0,) * rest))
+    its = touched.rows.T
+    rows["command"], rows["place"], rows["is_write"] = commands, its[PLACE], its[IS_WRITE]
+    rows["form"] = form_of[of_groups + its[OF_FORM]]
+    rows["address"] = numbers.rows[numbers.offsets[commands] + its[NUMBER]] + its[LOW]
+    different = np.frombuffer(b"".join(known), dtype=FORM)
+    return rows[np.argsort(rows["place"], kind="stable")], different

@@ -15,10 +15,10 @@ from math import inf
 import numpy as np
 
 from compiler.program.context import Context
-from compiler.program.program import ADDRESSES, Role
-from compiler.program.steps.action import Bound, Call, Copy
+from compiler.program.program import ADDRESSES, Role, Rows
 from compiler.program.steps.group_columns import GroupColumns, columns_of
 from compiler.program.steps.group_steps import GroupSteps, TooManyActionsError
+from compiler.program.steps.key_rows import KeyRows
 from compiler.program.steps.order import Phases
 from compiler.program.timing.ticks import Ints
 from compiler.tiling.memory import KEPT, STORES, WAITING
@@ -158,15 +158,14 @@ class MovedGroup:
     mine: Setting
     _shifts: dict[int, int] = field(default_factory=dict)
 
-    def key(self, key: Copy | Call) -> Copy | Call:
-        """This group's key for one of the other's."""
-        step = key.step - self.theirs.first_step + self.mine.first_step
-        if isinstance(key, Copy):
-            return replace(key, step=step)
-        table = self.theirs.context.tables[key.table]
-        op = self.mine.ops[self.theirs.ops.index(table.op)]
-        bound = tuple([self._bound(its) for its in key.bound])
-        return replace(key, step=step, table=self.mine.context.table(op, table), bound=bound)
+    def keys(self, keys: KeyRows) -> KeyRows:
+        """This group's keys for the other's."""
+        commands, calls, bindings = keys.commands.copy(), keys.calls.copy(), keys.bindings.copy()
+        commands["step"] += self.mine.first_step - self.theirs.first_step
+        calling = commands["call"] >= 0
+        calls["table"][calling] = _replaced(calls["table"][calling], self._table)
+        bindings["operand"] = _replaced(bindings["operand"], self._operand)
+        return replace(keys, commands=commands, calls=calls, bindings=bindings)
 
     def regions(self, addresses: Ints) -> Ints:
         """The numbers of the other program's regions in which addresses lie; regions come one by one."""
@@ -192,14 +191,19 @@ class MovedGroup:
             found = self._shifts[number] = self._new_shift(number)
         return found
 
-    def _bound(self, bound: Bound) -> Bound:
+    def _table(self, number: int) -> int:
+        """This program's number of one of the other's parameter tables."""
+        table = self.theirs.context.tables[number]
+        return self.mine.context.table(self.mine.ops[self.theirs.ops.index(table.op)], table)
+
+    def _operand(self, operand: int) -> int:
         """What a call has bound, with this program's number of an address table."""
-        number = ADDRESSES - bound.operand
+        number = ADDRESSES - operand
         if number < 0:
-            return bound
+            return operand
         context = self.mine.context
         name = context.address_table(self.theirs.context.window_read(number))
-        return bound._replace(operand=ADDRESSES - context.address_tables[name])
+        return ADDRESSES - context.address_tables[name]
 
     def _new_shift(self, number: int) -> int:
         theirs, mine = self.theirs.context, self.mine.context
@@ -210,6 +214,15 @@ class MovedGroup:
         else:
             name = self.mine.names[self.theirs.names.index(region.name)]
         return mine.region(name).address - region.address
+
+
+def _replaced(values: Rows, by: Callable[[int], int]) -> Rows:
+    """Others in place of all values; each is asked for once, as it comes first."""
+    _, firsts, which = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(firsts)
+    found = np.empty(len(firsts), dtype=values.dtype)
+    found[order] = [by(value) for value in values[firsts[order]].tolist()]
+    return found[which]
 
 
 # --- when groups are equal --------------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ from typing import Final, Protocol
 import numpy as np
 
 from compiler.program.fields import DEFAULT_LIMITS
-from compiler.program.steps.action import Call, Copy, Steps
+from compiler.program.steps.action import Steps
 from compiler.program.steps.cells import Cells
 from compiler.program.steps.commands import SLOTS, Commands, Kinds, Lists, all_commands, spread
 from compiler.program.steps.conflicts import walked
+from compiler.program.steps.key_rows import KeyRows, in_dram
 from compiler.program.steps.loop_rows import LoopRows, loop_rows_of, single_rows
 from compiler.program.steps.statement_commands import StatementCommands
 from compiler.program.steps.statements import Statement, numbers_at, share_of_looks, statements_of
@@ -41,7 +42,6 @@ _ITERATIONS_MAX: Final = 16
 # for ResNet-50 on edge4 0.5, 0.65 and 0.8 take the same time.
 _LOOKS_MAX: Final = 0.5
 _ASKED_MAX: Final = 1 << 16
-_DRAM: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,7 +69,7 @@ class GroupColumns:
     addresses, shape (n, 2).
     """
 
-    keys: Sequence[Copy | Call]
+    keys: KeyRows
     samples: Lists
     first: Commands
     walked: Commands
@@ -88,7 +88,6 @@ class GroupColumns:
         """The columns of an equal group; None if a statement goes from tensor to tensor, which may move apart."""
         if (moves.regions(self.ends[:, 0]) != moves.regions(self.ends[:, 1])).any():
             return None
-        in_dram = Lists.of([_in_dram(key) for key in self.keys])
         lists = {
             "samples": (np.arange(len(self.keys)), self.samples),
             "first": (self.first.kinds, self.first.numbers),
@@ -97,18 +96,18 @@ class GroupColumns:
         }
         if self.is_listed:
             del lists["walked"], lists["statements"]
-        places = {name: _dram_numbers(*its, in_dram) for name, its in lists.items()}
+        places = {name: _dram_numbers(*its, self.keys.in_dram) for name, its in lists.items()}
         # regions are made in the order in which the original made them
         moves.make(np.concatenate([numbers.rows[places[name]] for name, (_, numbers) in lists.items()]))
-        keys = [moves.key(key) for key in self.keys]
+        keys = moves.keys(self.keys)
         moved = {name: _moved(numbers, places[name], moves) for name, (_, numbers) in lists.items()}
-        first = replace(self.first, keys=keys, numbers=moved["first"])
+        first = replace(self.first, numbers=moved["first"])
         return replace(
             self,
             keys=keys,
             samples=moved["samples"],
             first=first,
-            walked=first if self.is_listed else replace(self.walked, keys=keys, numbers=moved["walked"]),
+            walked=first if self.is_listed else replace(self.walked, numbers=moved["walked"]),
             statements=replace(self.statements, numbers=moved.get("statements", moved["first"])),
         )
 
@@ -123,8 +122,8 @@ def _moved(numbers: Lists, places: Ints, moves: Moves) -> Lists:
 class Moves(Protocol):
     """How a group that is equal to another one differs from it: its keys, and where in DRAM it has its tensors."""
 
-    def key(self, key: Copy | Call) -> Copy | Call:
-        """This group's key for one of the other's."""
+    def keys(self, keys: KeyRows) -> KeyRows:
+        """This group's keys for the other's."""
 
     def regions(self, addresses: Ints) -> Ints:
         """The numbers of the other program's regions in which addresses lie."""
@@ -215,7 +214,7 @@ def _columns(
             loops=loop_rows_of(found),
         )
     return GroupColumns(
-        keys=kinds.keys,
+        keys=KeyRows.of(kinds.keys),
         samples=Lists.of(kinds.first),
         first=first,
         walked=its_walked,
@@ -228,18 +227,6 @@ def _columns(
 
 
 # --- addresses in DRAM ------------------------------------------------------------------------------------------------
-
-
-def _in_dram(key: Copy | Call) -> list[int]:
-    """Which of an action's numbers are addresses in DRAM."""
-    if isinstance(key, Copy):
-        return [number for number, place in enumerate((key.source, key.target)) if place == _DRAM]
-    found, at = [], key.own
-    for bound in key.bound:
-        if bound.place == _DRAM:
-            found.append(at)
-        at += 1 + len(bound.lengths)
-    return found
 
 
 def _dram_numbers(kinds: Ints, numbers: Lists, in_dram: Lists) -> Ints:
@@ -255,7 +242,7 @@ def _ends(statement: Statement) -> list[tuple[int, int]]:
 
     Regions are ranges: where both lie in one no tile between leaves it.
     """
-    addresses = _in_dram(statement.key)
+    addresses = in_dram(statement.key)
     lasts = [run.tiles - 1 for run in statement.runs]
     if not addresses or not any(lasts):
         return []

@@ -85,8 +85,7 @@ def _fastest(run: Sequence[OrderedGroup], program: Program, demands: Demands, co
     program = program.once(program.commands[samples], offsets.astype(np.int32), names.astype(np.int32))
     demands = demands.ordered(samples)
     steps = conflicts.nodes.group_steps[nodes]
-    found, _ = fastest(program, demands, ready_first(program, demands, steps - steps.min()))
-    return found
+    return fastest(program, demands, ready_first(program, demands, steps - steps.min()))
 
 
 def _through_dram(nodes: Ints, conflicts: Conflicts) -> tuple[Ints, Ints]:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from compiler.ops.slab import lengths
 from compiler.program.emitter import Box, Held, Machine
-from compiler.program.moves import Runs, moves_of
+from compiler.program.known import Known
+from compiler.program.moves import Moves, Runs, moves_of
 from compiler.program.program import Opcode
 from compiler.program.slots import Slot
 from compiler.program.steps.action import Action, Bound, Call, Copy, Numbers
@@ -39,6 +40,9 @@ class Recorder:
     _copies: dict[tuple[object, ...], list[tuple[Copy, int, int]]] = field(default_factory=dict)
     _keys: dict[tuple[object, ...], Copy] = field(default_factory=dict)
     _calls: dict[tuple[object, ...], Call] = field(default_factory=dict)
+    # what is the same for all cores: runs by lengths, strides and element size, starts and lengths by box
+    _moves: Known[tuple[Numbers, Numbers, Numbers, int], Moves] = field(default_factory=lambda: Known(_moves_of))
+    _sides: Known[Box, tuple[Numbers, Numbers]] = field(default_factory=lambda: Known(_sides_of))
 
     def taken(self) -> list[Action]:
         """The actions since the last time."""
@@ -50,6 +54,8 @@ class Recorder:
         self._copies.clear()
         self._keys.clear()
         self._calls.clear()
+        self._moves.clear()
+        self._sides.clear()
 
     def copy(
         self,
@@ -65,13 +71,16 @@ class Recorder:
     ) -> None:
         """A transfer of a box, as few of these as it takes."""
         del is_ahead
-        start, to = source.at(box), target.at(box)
-        sides, from_, to_ = lengths(box), source.strides, target.strides
+        starts, sides = self._sides[box]
+        # most begin where the box does
+        start = source.address if source.origin == starts else source.at(box)
+        to = target.address if target.origin == starts else target.at(box)
+        from_, to_ = source.strides, target.strides
         places = source.slot.place, target.slot.place, 1 + len(also)
         kind = (opcode, queue, self.step, places, sides, from_, to_, element_bytes)
         known = self._copies.get(kind)
         if known is None:
-            moves, its = moves_of(sides, from_, to_, element_bytes), (int(opcode), queue, self.step, *places)
+            moves, its = self._moves[sides, from_, to_, element_bytes], (int(opcode), queue, self.step, *places)
             known = self._copies[kind] = [(self._key(its, runs), skip, jump) for runs, skip, jump in moves]
         for key, skip, jump in known:
             self.actions.append(_action(Action, (key, (start + skip, to + jump))))
@@ -95,15 +104,16 @@ class Recorder:
         """A call of a unit."""
         del reads, writes
         starts_of, sides, part, scale = self.entry(table, entry)
-        numbers, bound = [*starts_of], list[Any]()
+        numbers, bound, of_boxes = [*starts_of], list[Any](), self._sides
         for operand, (slot, address, origin, strides, box) in operands:
-            starts = [start for start, _ in box]
-            for start, first, stride in zip(starts, origin, strides, strict=True):
-                if start != first:
-                    address += (start - first) * stride
+            starts, its_lengths = of_boxes[box]
+            if starts != origin:
+                for start, first, stride in zip(starts, origin, strides, strict=True):
+                    if start != first:
+                        address += (start - first) * stride
             numbers.append(address)
             numbers += starts
-            bound += (operand, slot.place, tuple([stop - start for start, stop in box]), strides)
+            bound += (operand, slot.place, its_lengths, strides)
         kind = (opcode, queue, self.step, table, sides, part, *bound)
         key = self._calls.get(kind)
         if key is None:
@@ -112,3 +122,11 @@ class Recorder:
             key = Call(int(opcode), queue, self.step, table, sides, part, scale, held)
             self._calls[kind] = key
         self.actions.append(_action(Action, (key, tuple(numbers))))
+
+
+def _moves_of(key: tuple[Numbers, Numbers, Numbers, int]) -> Moves:
+    return moves_of(*key)
+
+
+def _sides_of(box: Box) -> tuple[Numbers, Numbers]:
+    return tuple([start for start, _ in box]), lengths(box)

@@ -20,7 +20,7 @@ from compiler.program.loops.loops import Loops
 from compiler.program.program import Program, Resident, Role, Step
 from compiler.program.residents import place_residents, resident_parts
 from compiler.program.segment import PlannedGroup, lowering_of
-from compiler.program.steps.action import Call, Copy, Numbers
+from compiler.program.steps.action import Numbers
 from compiler.program.steps.assemble import GroupStatements, OrderedGroup, OrderedSegment, Waits, assemble, loops_of
 from compiler.program.steps.commands import Lists, Nodes
 from compiler.program.steps.conflicts import Conflicts, Pairs, conflicts_of
@@ -28,9 +28,10 @@ from compiler.program.steps.equal_groups import EqualGroups, SegmentGroup, Setti
 from compiler.program.steps.group_columns import LISTED_ALL, LISTED_MAX, GroupColumns
 from compiler.program.steps.group_steps import GroupSteps, TooManyActionsError, recorder_of
 from compiler.program.steps.interleaved import interleaved
+from compiler.program.steps.key_rows import KeyRows
 from compiler.program.steps.order import Phases, Turns, turns_of
 from compiler.program.steps.phases import phases_of, waits_of
-from compiler.program.steps.rows import CommandRows, rows_of
+from compiler.program.steps.rows import CommandRows, joined, rows_of
 from compiler.program.steps.waits import (
     Inside,
     NoCommonOrderError,
@@ -109,7 +110,11 @@ class SegmentSteps:
         return sum(group.actions for group in dict.fromkeys(group.original or group for group in self.groups))
 
     def lowered(self, listed_max: int = LISTED_MAX, actions_max: float = inf) -> Program:
-        """The program; of the orders that each group may have the one in which the group alone is fastest.
+        """The program of `with_demands`."""
+        return self.with_demands(listed_max, actions_max)[0]
+
+    def with_demands(self, listed_max: int = LISTED_MAX, actions_max: float = inf) -> tuple[Program, Demands]:
+        """The program and its demands; of the orders that a group may have the one in which it is fastest alone.
 
         Groups of at most `listed_max` commands do not loop, nor do those that loops hardly shorten (0: all loop, but
         for those of one iteration), nor those without an order that all iterations have. Raises TooManyActionsError
@@ -124,7 +129,7 @@ class SegmentSteps:
                     raise
                 limits[error.group] = LISTED_ALL
 
-    def _lowered(self, limits: Sequence[int], actions_max: float) -> Program:
+    def _lowered(self, limits: Sequence[int], actions_max: float) -> tuple[Program, Demands]:
         found: list[_Found] = []
         left, met = actions_max, set[SegmentGroup]()
         for lowered, limit in zip(self.groups, limits, strict=True):
@@ -145,28 +150,33 @@ class SegmentSteps:
         ]
         nodes = Nodes.of((number, *its) for number, one in enumerate(columns) for its in _nodes_of(one))
         iterations = [its.iterations for its in columns]
-        conflicts = conflicts_of(nodes, [its.walked for its in columns], iterations, regions)
+        conflicts = conflicts_of(
+            nodes, [its.walked for its in columns], [its.keys for its in columns], iterations, regions
+        )
         groups = [self._statements(number, its, nodes, first_kinds[number]) for number, its in enumerate(columns)]
-        keys = [key for its in columns for key in its.keys]
-        program = self._program(self._rows(keys, np.arange(len(keys)), Lists.joined([its.samples for its in columns])))
-        orders = _Orders(program, demands_of(program, self._profile), conflicts)
+        samples = [self._rows(its.keys, np.arange(len(its.keys)), its.samples) for its in columns]
+        program = self._program(joined(samples))
+        demands = demands_of(program, self._profile)
+        orders = _Orders(program, demands, conflicts)
         ordered, inside = [], list[Waits | None]()
         for its, group in zip(found, groups, strict=True):
             chosen, waits = (orders.listed(group, its), None) if group.is_listed else orders.looped(group, its)
             ordered.append(chosen)
             inside.append(waits)
-        segment = interleaved(ordered, program, orders.demands, conflicts)
+        segment = interleaved(ordered, program, demands, conflicts)
         all_waits = [waits_before(segment, conflicts)]
         for first, chosen, waits in zip(segment.firsts.tolist(), segment.groups, inside, strict=False):
             owners, names, distances = waits or waits_listed(chosen, conflicts)
             all_waits.append(Waits(segment.places[first + owners], segment.places[first + names], distances))
         assembled = assemble(segment, Waits(*(np.concatenate(its) for its in zip(*all_waits, strict=True))))
-        return replace(
+        program = replace(
             self._program(assembled.rows),
             wait_offsets=assembled.wait_offsets,
             waits=assembled.waits,
             loops=assembled.loops,
         )
+        # statements of one kind demand the same
+        return program, demands.ordered(segment.samples)
 
     def _statements(self, number: int, found: GroupColumns, nodes: Nodes, first_kind: int) -> GroupStatements:
         """A group's statements as rows."""
@@ -184,7 +194,7 @@ class SegmentSteps:
             is_listed=found.is_listed,
         )
 
-    def _rows(self, keys: Sequence[Copy | Call], kind_of: Ints, numbers: Lists) -> CommandRows:
+    def _rows(self, keys: KeyRows, kind_of: Ints, numbers: Lists) -> CommandRows:
         def entry_of(table: int, box: tuple[tuple[int, int], ...], rest: Numbers) -> int:
             start, stop, begins, ends = rest
             return self._context.entry(table, box, (start, stop), begins=bool(begins), ends=bool(ends))
@@ -254,8 +264,7 @@ class _Orders:
             turns = self._turns(found.columns, its, pairs, phases)
             at = np.where(commands.iterations < 0, -int(turns.stages.max()), commands.iterations - turns.stages[nodes])
             orders.append(np.lexsort((np.arange(count), turns.places[nodes], at)).astype(np.int64))
-        order, _ = fastest(program, demands, ready, orders)
-        return order
+        return fastest(program, demands, ready, orders)
 
     def looped(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, Waits]:
         """A group in the fastest order of those that its nodes' phases give.

@@ -59,7 +59,6 @@ class StatementCommands:
         owners, its_iterations, places = owners[order], its_iterations[order], [its[order] for its in places]
         numbers = self._numbers(owners, places)
         return Commands(
-            keys=kinds.keys,
             kinds=self._kinds_of(owners, numbers, kinds),
             numbers=numbers,
             steps=self._steps[owners],

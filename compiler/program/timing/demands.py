@@ -35,8 +35,9 @@ from compiler.program.timing.ticks import (
 from compiler.program.timing.work import CallWork, CallWorks
 from compiler.units import element_bytes
 
+_LARGEST: Final = np.iinfo(np.int64).max
 # Above every rate, in steps: that of a command that passes no resource.
-_NO_BOUND: Final = np.iinfo(np.int64).max
+_NO_BOUND: Final = _LARGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +210,15 @@ def _bounds(offsets: Ints, resources: Ints, weights: Ints, capacities: Ints) -> 
 
 
 def _distinct(keys: Ints) -> tuple[Ints, Ints]:
-    """The first row of each distinct one, and the number of each row's."""
-    numbers = np.zeros(len(keys), dtype=np.int64)
+    """The first row of each distinct one, in ascending order of rows, and the number of each row's."""
+    numbers, span = np.zeros(len(keys), dtype=np.int64), 1
     for column in keys.T:
-        _, inverse = np.unique(column, return_inverse=True)
-        numbers = numbers * (int(inverse.max(initial=0)) + 1) + inverse
-        _, numbers = np.unique(numbers, return_inverse=True)
+        low, high = int(column.min(initial=0)), int(column.max(initial=0))
+        if span * (high - low + 1) > _LARGEST:
+            _, numbers = np.unique(numbers, return_inverse=True)
+            span = len(keys)
+        numbers = numbers * (high - low + 1) + (column - low)
+        span *= high - low + 1
     _, firsts, kinds = np.unique(numbers, return_index=True, return_inverse=True)
     return firsts.astype(np.int64), kinds.astype(np.int64)
 

@@ -10,15 +10,18 @@ from compiler.cost.array import register_energy_pj
 from compiler.cost.levels import LevelBytes
 from compiler.profile.schema import Dram, Memory, Profile
 from compiler.program.loops.time import ProgramTime
-from compiler.program.timing.levels import kinds_of
+from compiler.program.timing.levels import Moved, kinds_of
 
 
-def energy_by_level(time: ProgramTime, profile: Profile) -> dict[str, float]:
-    """pJ by memory, unit and link, in the planner's order; static power for as long as the program takes."""
-    demands, moved = time.demands, time.moved()
+def energy_by_level(time: ProgramTime, profile: Profile, moved: Moved) -> dict[str, float]:
+    """pJ by memory, unit and link, in the planner's order; static power for as long as the program takes.
+
+    `moved`: what its commands move.
+    """
+    demands = time.demands
     registers = macs = vector = 0.0
     _, counts, _ = kinds_of(demands, time.instances)
-    for work, count in zip(demands.works, counts, strict=True):
+    for work, count in zip(demands.works, counts.tolist(), strict=True):
         if work is not None and count:
             registers += register_energy_pj(work.use, profile) * count
             macs += work.macs * profile.matrix.pj_per_mac.get(work.dtype, 0.0) * count

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from compiler.cost.levels import NO_BYTES, LevelBytes
+from compiler.program.fields import is_transfer
 from compiler.program.program import Level, Opcode, Place, Program
 from compiler.program.timing.demands import Demands
 from compiler.program.timing.ticks import Ints
-from compiler.program.timing.work import CallWork
 from compiler.units import element_bytes
 
 # The memory of the profile that each kind of place is a part of, under the planner's names.
@@ -44,29 +44,31 @@ def moved_by(program: Program, demands: Demands, times: Ints | None = None) -> M
     times: how often each command runs, by default once.
     """
     found = {MEMORY_OF[place.level]: NO_BYTES for place in program.places}
-    has_wram, hops = "wram" in found, 0
-    links = _links_of_kinds(demands)
     firsts, counts, sums = kinds_of(demands, times)
-    for kind, (first, count, size) in enumerate(zip(firsts, counts, sums, strict=True)):
-        if not count:
-            continue
-        row, work = program.commands[first], demands.works[kind]
-        if work is not None:
-            moved = _by_call(work, count, has_wram=has_wram)
-        elif row["opcode"] in (Opcode.GATHER, Opcode.BARRIER):
-            continue
-        else:
-            moved = _by_transfer(program.places, row, size)
-            hops += size * int(links[kind])
-        for name, level in moved:
-            found[name] += level
+    rows, names = program.commands[firsts], list(found)
+    is_copy = np.array([work is None for work in demands.works], dtype=np.bool_) & is_transfer(rows["opcode"])
+    memory_of = np.array([names.index(MEMORY_OF[place.level]) for place in program.places], dtype=np.int64)
+    # read once at the source, written in each target
+    copies, sizes = rows[is_copy], sums[is_copy]
+    targets = np.maximum(1, copies["targets"].astype(np.int64))
+    owners = np.repeat(np.arange(len(copies)), targets)
+    places = copies["target"][owners] + np.arange(len(owners)) - (np.cumsum(targets) - targets)[owners]
+    ends = (memory_of[copies["source"]], sizes), (memory_of[places], sizes[owners])
+    read, written = np.zeros((2, len(names)), dtype=np.int64)
+    for level, (memories, its_sizes) in zip((read, written), ends, strict=True):
+        np.add.at(level, memories, its_sizes)
+    hops = int((sums * _links_of_kinds(demands))[is_copy].sum())
+    for name, its_read, its_written in zip(names, read.tolist(), written.tolist(), strict=True):
+        found[name] = LevelBytes(its_read, its_written)
+    for name, its in _by_calls(demands, counts, has_wram="wram" in found):
+        found[name] += its
     for command, place, is_result, bytes_each in gathered(program):
         size = bytes_each * (1 if times is None else int(times[command]))
         found[MEMORY_OF[place.level]] += LevelBytes(written=size) if is_result else LevelBytes(read=size)
     return Moved(memories=found, link_byte_hops=hops)
 
 
-def kinds_of(demands: Demands, times: Ints | None = None) -> tuple[list[int], list[int], list[int]]:
+def kinds_of(demands: Demands, times: Ints | None = None) -> tuple[Ints, Ints, Ints]:
     """By kind of command: the first one, how many there are, and the bytes that all of them move to each target.
 
     times: how often each command runs, by default once.
@@ -76,7 +78,7 @@ def kinds_of(demands: Demands, times: Ints | None = None) -> tuple[list[int], li
     firsts[demands.kinds[::-1]] = np.arange(len(demands.kinds))[::-1]
     np.add.at(counts, demands.kinds, each)
     np.add.at(sums, demands.kinds, demands.moved * each)
-    return firsts.tolist(), counts.tolist(), sums.tolist()
+    return firsts, counts, sums
 
 
 def gathered(program: Program) -> Iterator[tuple[int, Place, bool, int]]:
@@ -104,20 +106,17 @@ def _links_of_kinds(demands: Demands) -> Ints:
     return np.diff(crossed[demands.offsets])
 
 
-def _by_transfer(places: tuple[Place, ...], row: np.void, size: int) -> Iterator[tuple[str, LevelBytes]]:
-    """Read once at the source, written in each target."""
-    source, target = int(row["source"]), int(row["target"])
-    yield MEMORY_OF[places[source].level], LevelBytes(read=size)
-    for place in places[target : target + max(1, int(row["targets"]))]:
-        yield MEMORY_OF[place.level], LevelBytes(written=size)
-
-
-def _by_call(work: CallWork, count: int, *, has_wram: bool) -> Iterator[tuple[str, LevelBytes]]:
+def _by_calls(demands: Demands, counts: Ints, *, has_wram: bool) -> Iterator[tuple[str, LevelBytes]]:
     """Operands, partial sums and results in the activation memory, weights in theirs (as the planner counts them)."""
-    use = work.use
-    apart = has_wram and work.has_weights
-    read = use.input_bytes + use.partial_bytes + work.sums.read + (0 if apart else use.weight_bytes)
-    written = use.output_bytes + use.partial_bytes + work.sums.written
-    yield "nram", LevelBytes(read=read * count, written=written * count)
-    if apart:
-        yield "wram", LevelBytes(read=use.weight_bytes * count)
+    read = written = weights = 0
+    for work, count in zip(demands.works, counts.tolist(), strict=True):
+        if work is None or not count:
+            continue
+        use, sums = work.use, work.sums
+        apart = has_wram and work.has_weights
+        read += count * (use.input_bytes + use.partial_bytes + sums.read + (0 if apart else use.weight_bytes))
+        written += count * (use.output_bytes + use.partial_bytes + sums.written)
+        weights += count * use.weight_bytes if apart else 0
+    yield "nram", LevelBytes(read=read, written=written)
+    if has_wram:
+        yield "wram", LevelBytes(read=weights)

@@ -24,7 +24,7 @@ from compiler.partition.partition import PartitionGraph, Refused
 from compiler.partition.segments import CutKind, PartitionedGraph, SegmentKind, verify_partition
 from compiler.profile import builtin_profile
 from compiler.profile.schema import Profile
-from compiler.tiling.stationary import cores_of_channels, resident_part
+from compiler.tiling.stationary import cores_of_channels, resident_boxes
 from tests.compiler.partition.graphs import assert_valid, convolutions, limited, nodes_of, on_host, stationary
 from tests.matrices import tries
 from tests.models import Model, import_graph, light_path, partition_of
@@ -476,11 +476,11 @@ def test_nodes_know_their_chip_and_their_cores_before_partition() -> None:
 @pytest.mark.parametrize("channels", [3, 5, 8, 21])
 @pytest.mark.parametrize("name", ["cluster4x4", "manycore2x64"])
 def test_cores_of_channels_are_those_that_hold_a_part_of_a_weight(name: str, channels: int) -> None:
-    """PART-6: as `resident_part` shares a weight out, over clusters and then their cores."""
+    """PART-6: as `resident_boxes` shares a weight out, over clusters and then their cores."""
     profile = builtin_profile(name)
     facts = graph_facts(convolutions(1, channels=channels).graph())
     weight = next(operand for operand in facts.ops[0].operands if operand.constant)
-    parts = [resident_part(facts, facts.ops[0], weight, profile, core) for core in range(profile.cores)]
+    parts = resident_boxes(facts, facts.ops[0], weight, profile)
     holding = [core for core, part in enumerate(parts) if all(start < stop for start, stop in part)]
     assert cores_of_channels(channels, profile) == tuple(holding)
 

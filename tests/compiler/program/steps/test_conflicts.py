@@ -13,6 +13,7 @@ import pytest
 from compiler.program.steps.action import Action, Copy, touches_of
 from compiler.program.steps.commands import Commands, Kinds, Lists, Nodes
 from compiler.program.steps.conflicts import conflicts_of
+from compiler.program.steps.key_rows import KeyRows
 from compiler.program.steps.meetings import atoms_of, runs_of
 
 SIZE = 48
@@ -45,7 +46,7 @@ def random_copy(random: Any) -> Action:
     queue, (source, target) = int(random.integers(4)), random.integers(1, 3, size=2).tolist()
     first, (count, run), stride = random_runs(random)
     second, _, jump = random_stride(random, run, count)
-    key = Copy(0, queue, 0, source, target, 1, (run, (count, 1, 1), (stride, 0, 0), (jump, 0, 0)))
+    key = Copy(0, queue, 0, source, target, 1, (run, (count, 1, 1, 1), (stride, 0, 0, 0), (jump, 0, 0, 0)))
     return Action(key, (first, second))
 
 
@@ -79,7 +80,6 @@ def test_a_command_waits_for_the_last_of_each_engine_of_a_memory_that_touched_it
     none = np.zeros(len(actions), dtype=np.int64)
     kinds = Kinds()
     commands = Commands(
-        keys=kinds.keys,
         kinds=kinds.of((action.key, action.numbers) for action in actions),
         numbers=Lists.of([action.numbers for action in actions]),
         steps=none,
@@ -87,7 +87,7 @@ def test_a_command_waits_for_the_last_of_each_engine_of_a_memory_that_touched_it
         iterations=none,
         ranks=none,
     )
-    found = conflicts_of(Nodes.of([(0, none, queues)]), [commands], [1], [])
+    found = conflicts_of(Nodes.of([(0, none, queues)]), [commands], [KeyRows.of(kinds.keys)], [1], [])
     writer: dict[tuple[int, int], int] = {}
     readers: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     wanted = set()
@@ -104,10 +104,10 @@ def test_a_command_waits_for_the_last_of_each_engine_of_a_memory_that_touched_it
 
         for touch in sorted(touches_of(action.key), key=lambda touch: touch.is_write):
             its_bytes = bytes_of(action.numbers[touch.number], touch.counts, touch.strides)
-            for at in ((touch.place, byte) for byte in its_bytes):
+            for at in product(touch.places, its_bytes):
                 is_reread = touch.is_write and bool(readers[at])
                 for other in readers[at].values() if is_reread else [writer[at]] if at in writer else []:
-                    meet(touch.place, other)
+                    meet(at[0], other)
                 if touch.is_write:
                     writer[at], readers[at] = number, {}
                 else:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from compiler.program.decode import Decoders
+from compiler.program.flat import FlatCores
 from compiler.program.iteration import Loop
 from compiler.program.lower import handed_out
 from compiler.program.nested import NestedCores
@@ -139,10 +140,18 @@ NESTED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("how", NESTED)
-def test_rounds_of_one_kind_need_the_same_weights(how: dict[str, Any]) -> None:
+FLAT: list[dict[str, Any]] = [
+    {"tile": {"H": 2, "W": 4}, "halo": HaloMode.EXCHANGE, "units": 2, "spread": Spread.BANDS},
+    {"tile": {"H": 3}, "halo": HaloMode.CACHED, "units": 1},
+    {"tile": {"H": 2, "C": 2}, "halo": HaloMode.RECOMPUTE, "units": 2, "spread": Spread.BANDS, "channel_slices": 2},
+    {"tile": {"H": 4}, "halo": HaloMode.RECOMPUTE, "units": 2, "spread": Spread.CHANNELS},
+]
+
+
+@pytest.mark.parametrize(("kind_of_cores", "how"), [*product([NestedCores], NESTED), *product([FlatCores], FLAT)])
+def test_rounds_of_one_kind_need_the_same_weights(kind_of_cores: Any, how: dict[str, Any]) -> None:
     """SCHED-1: what lasts is asked of a round of each kind; of the rounds of a map most are of few kinds."""
-    cores = nested_cores(**how)
+    cores = nested_cores(**how) if kind_of_cores is NestedCores else flat_cores(**how)
     for step in range(len(cores.located.geometry.ops)):
         kinds, needs = cores.weights.needs(step)
         for number, kind in enumerate(kinds):
@@ -165,6 +174,15 @@ def test_a_core_uses_its_two_buffers_in_turn(how: dict[str, Any]) -> None:
                 assert rounds.turn(unit, core, index) == numbers[unit, core] % 2
                 numbers[unit, core] += 1
     assert max(numbers.values()) > 2
+
+
+def flat_cores(tile: dict[str, int], halo: HaloMode, **how: Any) -> FlatCores:
+    """Two convolutions on cores that hold their tiles."""
+    network = pair(height=20, width=16, channels=8)
+    its = group(network, chip(cores=2, nram=1 << 14), tile, halo, **how)
+    cores = steps_of(network, its).lowering.cores
+    assert isinstance(cores, FlatCores)
+    return cores
 
 
 def nested_cores(tile: dict[str, int], halo: HaloMode, core: dict[str, int], **how: Any) -> NestedCores:

@@ -14,6 +14,7 @@ from compiler.program.steps.cells import Cells
 from compiler.program.steps.commands import Commands, Kinds, Nodes, all_commands
 from compiler.program.steps.conflicts import conflicts_of, walked
 from compiler.program.steps.group_columns import columns_of
+from compiler.program.steps.key_rows import KeyRows
 from compiler.program.steps.statement_commands import StatementCommands
 from compiler.program.steps.statements import numbers_at, statements_of
 
@@ -84,7 +85,8 @@ def distances_of(groups: Sequence[Pipeline], regions: Sequence[tuple[int, int]])
     cells = [Cells(group) for group in groups]
     commands = [StatementCommands(its.steps, list(statements_of(its))).at(walked(its), kinds) for its in cells]
     nodes = Nodes.of((number, its.steps, its.queues) for number, its in enumerate(commands))
-    conflicts = conflicts_of(nodes, commands, [group.iterations for group in groups], regions)
+    keys = [KeyRows.of(kinds.keys)] * len(groups)
+    conflicts = conflicts_of(nodes, commands, keys, [group.iterations for group in groups], regions)
     names = list(zip(nodes.groups.tolist(), nodes.steps.tolist(), nodes.queues.tolist(), strict=True))
     # what goes through the DRAM is waited for whole
     found = {(names[one], names[other]): 0 for one, other in zip(conflicts.writers, conflicts.readers, strict=True)}

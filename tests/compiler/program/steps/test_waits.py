@@ -13,6 +13,7 @@ from compiler.program.steps.axis_runs import Run
 from compiler.program.steps.cells import Cells
 from compiler.program.steps.commands import Kinds, Nodes
 from compiler.program.steps.conflicts import conflicts_of, walked
+from compiler.program.steps.key_rows import KeyRows
 from compiler.program.steps.loop_rows import loop_rows_of
 from compiler.program.steps.rows import CommandRows
 from compiler.program.steps.statement_commands import StatementCommands
@@ -90,7 +91,8 @@ def _group(steps: Steps) -> tuple[GroupStatements, Sequence[Statement], Inside]:
         iterations=steps.iterations,
         is_listed=False,
     )
-    return group, statements, inside_of(group, conflicts_of(nodes, [commands], [steps.iterations], []))
+    conflicts = conflicts_of(nodes, [commands], [KeyRows.of(kinds.keys)], [steps.iterations], [])
+    return group, statements, inside_of(group, conflicts)
 
 
 def _pairs(inside: Inside) -> set[tuple[int, int, int]]:

@@ -53,11 +53,17 @@ def priced(**values: Any) -> Profile:
     return profile_from_values(found)
 
 
+def energy_of(small: Small) -> dict[str, float]:
+    """The energy of a program under the prices above."""
+    time = small.times(priced()).time
+    return energy_by_level(time, priced(), time.moved())
+
+
 def test_every_byte_and_operation_and_the_time_cost_energy() -> None:
     small = Small()
     small.store(IODMA0, NRAM0, (small.call(CORE0, NRAM0, (small.load(IODMA0, NRAM0),)),))
     times = small.times(priced())
-    assert energy_by_level(times.time, priced()) == {
+    assert energy_by_level(times.time, priced(), times.time.moved()) == {
         "dram": SIZE * 100 + SIZE * 200,
         "sram": 0.0,
         # loaded and stored, and an operand read and a result written by the call
@@ -87,7 +93,7 @@ def test_a_broadcast_is_read_once_and_written_in_each_memory() -> None:
 def test_links_cost_by_hop() -> None:
     small = Small()
     small.builder.transfer(Opcode.EXCHANGE, LINK0, (NRAM0, 0), (NRAM1, 0), SIZE, waits=())
-    energy = energy_by_level(small.times(priced()).time, priced())
+    energy = energy_of(small)
     assert energy["link"] == SIZE * 3.0
     assert energy["nram"] == SIZE * (1 + 2)
 
@@ -110,7 +116,7 @@ def test_a_product_in_parts_reads_and_writes_its_sums() -> None:
     written = sum(use.output_bytes + use.partial_bytes for use in uses) + 2 * results * (4 - 2)
     assert moved_by(small.builder.build(), demands).memories["nram"] == LevelBytes(read=read, written=written)
     assert sum(work.macs for work in works) == rows * depth * columns
-    assert energy_by_level(small.times(priced()).time, priced())["mac"] == rows * depth * columns * 0.4
+    assert energy_of(small)["mac"] == rows * depth * columns * 0.4
 
 
 def parts_of_a_product() -> Builder:

@@ -16,7 +16,7 @@ import pytest
 from compiler.profile.schema import Profile
 from compiler.program.executable import ChipSegment, Executable
 from compiler.program.loops.loops import BINDING_ADDRESS, BINDING_FIELDS, SOURCE_ADDRESS, TARGET_ADDRESS
-from compiler.program.loops.time import time_of
+from compiler.program.loops.time import ProgramTime, time_of
 from compiler.program.program import OUTPUT, Opcode, Program, Role, Step
 from compiler.program.timing.energy import energy_by_level
 from compiler.program.timing.observed import observe
@@ -94,11 +94,16 @@ def assert_equal(one: Any, other: Any) -> None:
         assert one == (pytest.approx(other, rel=1e-12) if isinstance(other, float) else other)
 
 
+def energy_of(time: ProgramTime, profile: Profile) -> dict[str, float]:
+    """What the program takes of energy, by level."""
+    return energy_by_level(time, profile, time.moved())
+
+
 def check(program: Program, profile: Profile) -> None:
     """All figures of a program are those of the expanded one."""
     plain = expanded(program)
     times = [time_of(one, profile) for one in (program, plain)]
-    for figures in (observe, energy_by_level, roofline_of):
+    for figures in (observe, energy_of, roofline_of):
         of_loops, of_expanded = (plain_values(figures(time, profile)) for time in times)
         assert_equal(of_loops, of_expanded)
     assert dram_bytes(program) == dram_bytes(plain)
