@@ -22,6 +22,7 @@ from compiler.fusion.groups import FusedSegment, Group, Origin, Simulated, Simul
 from compiler.fusion.map_chips import MappedGraph, MapToChips
 from compiler.fusion.rivals import Rivals
 from compiler.fusion.segment_graph import bits
+from compiler.garbage import collect_if_many
 from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.partition import Refused
@@ -51,10 +52,9 @@ _FEW_TILES: Final = 64
 # Another tiling of a group is tried if it may save more than this part of the objective.
 _LEAST_GAIN: Final = 0.002
 # A whole program takes at least this share of what its groups take each by itself. Of 16 plans of 4 light networks on
-# edge4 and cluster4x4, most of single ops, it took 0.953 to 1.04 of that; of 60 plans of 15 small networks 0.855 at
-# least, but for the two of least price that took 0.75 and 0.80.
+# edge4 and cluster4x4, most of single ops, it took 0.953 to 1.04 of that; of 60 plans of 15 small networks 0.753 at least.
 _OF_ALONE: Final = 0.95
-_OF_ALONE_SMALL: Final = 0.85
+_OF_ALONE_SMALL: Final = 0.75
 # The stages that refuse a plan by a LimitError.
 _STAGES: Final = ("lower", "simulate")
 
@@ -172,14 +172,15 @@ class _Chooser:
         self._left = self._budget = max(_ACTIONS, lowered.actions)
         self._actions_max = max(_ACTIONS, _TILES * lowered.actions)
         self._tiles_max = max(_FEW_TILES, _TILES * tiles_of(by_price.groups))
-        self._meet(first, lowered.time)
+        self._meet(first)
         return self._tried("price", first, lowered.time)
 
-    def _meet(self, grouped: Grouped, timed: ProgramTime) -> None:
-        """Take what the groups of a program take in it for what they take by themselves."""
-        for group, (_, part) in zip(grouped.groups, timed.parts(), strict=True):
+    def _meet(self, grouped: Grouped) -> None:
+        """What the groups of a plan that was simulated take by themselves."""
+        lowered = self._lowering.lowered.programs[key_of(self._bare(grouped).groups)]
+        for group, (_, part), ticks in zip(grouped.groups, lowered.timed().parts(), lowered.alone, strict=True):
             choice = _choice(grouped, group)
-            self._alone[group, choice.tiling] = _Met(choice, self._figures(part))
+            self._alone[group, choice.tiling] = _Met(choice, self._figures(replace(part, ticks=ticks)))
 
     def _time_of(self, grouped: Grouped) -> ProgramTime | None:
         """The time of a plan's program; None if it has none, or exceeds a limit."""
@@ -273,7 +274,7 @@ class _Chooser:
             if time is None:
                 best = apart = first
             else:
-                self._meet(apart, time)
+                self._meet(apart)
         least = self._sum(best)
         assert least is not None
         self._left = self._budget
@@ -393,7 +394,8 @@ class _Chooser:
                 if self._left <= 0:
                     raise _UsedUpError("no group is tried any more", stage="choose", limit=self._budget)
                 try:
-                    time = time_under(*steps.with_demands(actions_max=self._budget))
+                    emitted = steps.emitted(actions_max=self._budget)
+                    time = time_under(emitted.program, emitted.demands)
                 except TooManyActionsError as error:
                     self._left -= self._budget
                     self._too_long.add((group, choice.tiling))
@@ -403,6 +405,7 @@ class _Chooser:
                 totals = self._alike[only.likeness] = self._figures(time)
             return _Met(choice, totals, only.original or only)
 
+        collect_if_many()
         return _if_it_can_be(simulated) or _Met(choice, None)
 
     def _forget(self, group: int, choices: Sequence[Choice]) -> None:

@@ -47,7 +47,8 @@ class LoweredSegment:
     """A chip segment's program, what its commands demand, how long it takes, what its proof found, and its bytes; all
     None for a host segment.
 
-    `actions`: how many it was lowered from.
+    `alone`: by group the ticks that it takes by itself, in the order that is best for it. `actions`: how many it was
+    lowered from.
     """
 
     program: Program | None = None
@@ -55,12 +56,13 @@ class LoweredSegment:
     time: ProgramTime | None = None
     proof: ProvedProgram | None = None
     sizes: ProgramSizes | None = None
+    alone: tuple[int, ...] = ()
     actions: int = 0
 
     @classmethod
-    def of(cls, program: Program, demands: Demands) -> LoweredSegment:
+    def of(cls, program: Program, demands: Demands, alone: tuple[int, ...]) -> LoweredSegment:
         """A program that is neither proved nor simulated yet."""
-        return cls(program=program, demands=demands, sizes=program_sizes(program))
+        return cls(program=program, demands=demands, sizes=program_sizes(program), alone=alone)
 
     def timed(self) -> ProgramTime:
         """How long the program takes, simulated if it is not known."""
@@ -238,7 +240,7 @@ class LowerSegments:
         except ProgramError as error:
             if error.violation == "size":
                 raise
-            return self._with_proof(LoweredSegment.of(*steps().with_demands(LISTED_ALL)))
+            return self._with_proof(LoweredSegment.of(*steps().emitted(LISTED_ALL)))
 
     def within_limits(self, steps: Callable[[], SegmentSteps], actions_max: float = inf) -> LoweredSegment:
         """A segment's program; as loops throughout if it would exceed what the profile allows otherwise.
@@ -246,11 +248,11 @@ class LowerSegments:
         Raises TooManyActionsError where it takes more than so many actions.
         """
         its = steps()
-        lowered = replace(LoweredSegment.of(*its.with_demands(actions_max=actions_max)), actions=its.actions)
+        lowered = replace(LoweredSegment.of(*its.emitted(actions_max=actions_max)), actions=its.actions)
         assert lowered.program is not None
         if self._exceeds(lowered) and not _loops_throughout(lowered.program):
             # what was listed for its speed is shorter as loops
-            shorter = steps().with_demands(listed_max=0, actions_max=actions_max)
+            shorter = steps().emitted(listed_max=0, actions_max=actions_max)
             lowered = replace(LoweredSegment.of(*shorter), actions=its.actions)
         return lowered
 

@@ -224,7 +224,9 @@ def _program_report(
         dram_ratio=(read + written) / planned if planned else 1.0,
         simulated_cycles=simulated,
         simulated_group_cycles={name: whole_cycles(ticks) for name, ticks in time.by_group().items()},
-        alone_group_cycles={name: whole_cycles(part.ticks) for name, part in time.parts()},
+        alone_group_cycles={
+            name: whole_cycles(ticks) for name, ticks in zip(program.group_names, lowered.alone, strict=True)
+        },
         estimated_cycles=estimated,
         estimate_ratio=_ratio(estimated, simulated),
         stalls=core_stalls(engines),
@@ -236,7 +238,7 @@ def _program_report(
         energy_by_level=energy,
         estimated_energy_j=estimated_j,
         energy_ratio=_ratio(estimated_j, sum(energy.values())),
-        roofline=roofline_report(time, profile),
+        roofline=roofline_report(time, lowered.alone, profile),
         usage=usage_report(observed.usage),
         held=held_memories(observed.occupancies, program.steps),
     )

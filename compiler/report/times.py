@@ -65,9 +65,9 @@ def _rounded(values: Any) -> tuple[float, ...]:
     return tuple(np.round(values, _DIGITS).tolist())
 
 
-def roofline_report(time: ProgramTime, profile: Profile) -> doc.RooflineReport:
-    """Ceilings and points."""
-    whole, groups = roofline_of(time, profile)
+def roofline_report(time: ProgramTime, alone: Sequence[int], profile: Profile) -> doc.RooflineReport:
+    """Ceilings and points. `alone`: by group the ticks that it takes by itself."""
+    whole, groups = roofline_of(time, alone, profile)
     per_s = profile.cores * profile.clock_hz
     used = {work.dtype for work in time.demands.works if work is not None and work.macs}
     return doc.RooflineReport(

@@ -48,7 +48,7 @@ def _seconds(count: int) -> tuple[dict[str, float], int]:
     parts: dict[str, Callable[[], object]] = {
         "time": lambda: time_of(program, profile),
         "energy": lambda: energy_by_level(time, profile, time.moved()),
-        "roofline": lambda: roofline_of(time, profile),
+        "roofline": lambda: roofline_of(time, [part.ticks for _, part in time.parts()], profile),
         "stalls, usage, maps of memory": lambda: observe(time, profile),
     }
     taken = {}

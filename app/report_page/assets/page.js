@@ -524,7 +524,7 @@
           Plot.text(strips.filter((entry) => (entry.end - entry.begin) * clockHz > endOf(program) / 30), { x: (entry) => (entry.begin + entry.end) / 2, text: "group", fill: "#111111" }),
         ],
       });
-      figure(parent, `Groups, one after another: ${cyclesAndTime(program.simulated_cycles)} in all (estimated ${count(program.estimated_cycles)}). The table of all groups has the figures.`, strip);
+      figure(parent, `Groups, each as wide as the time by which it prolongs the program: ${cyclesAndTime(program.simulated_cycles)} in all (estimated ${count(program.estimated_cycles)}). The table of all groups has the figures.`, strip);
       const { usage } = program;
       const slice = usage.slice_cycles;
       const lines = [

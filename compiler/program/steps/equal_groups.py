@@ -47,35 +47,35 @@ class SegmentGroup:
 
     `make`: lowers it. `actions`: how many it was asked for to be lowered, or the group that it is like, whenever that
     was. `likeness`: equal for groups that take the same time, wherever what they read lies. `order` and
-    `phases`: of its commands, where they are listed, and of its nodes, where they loop, as they were chosen for it, or
-    for the group that it is like: orders know no other groups.
+    `phases`: of its commands, where they are listed, and of its nodes, where they loop, each with the ticks that it takes
+    by itself: as they were chosen for it, or for the group that it is like, for orders know no other groups.
     """
 
     setting: Setting
     make: Callable[[], GroupSteps]
     likeness: tuple[object, ...]
     original: SegmentGroup | None = None
-    _order: Ints | None = None
-    _phases: Phases | None = None
+    _order: tuple[Ints, int] | None = None
+    _phases: tuple[Phases, int] | None = None
     _actions: int = 0
     _columns: dict[int, GroupColumns] = field(default_factory=dict)
 
     @property
-    def order(self) -> Ints | None:
-        """The order of its commands."""
+    def order(self) -> tuple[Ints, int] | None:
+        """The order of its commands, and its ticks."""
         return self._order if self.original is None or self._order is not None else self.original.order
 
     @order.setter
-    def order(self, order: Ints) -> None:
+    def order(self, order: tuple[Ints, int]) -> None:
         self._order = order
 
     @property
-    def phases(self) -> Phases | None:
-        """The phases of its nodes."""
+    def phases(self) -> tuple[Phases, int] | None:
+        """The phases of its nodes, and its ticks."""
         return self._phases if self.original is None or self._phases is not None else self.original.phases
 
     @phases.setter
-    def phases(self, phases: Phases) -> None:
+    def phases(self, phases: tuple[Phases, int]) -> None:
         self._phases = phases
 
     @cached_property

@@ -51,15 +51,15 @@ def interleaved(
 def _runs(groups: Sequence[OrderedGroup], conflicts: Conflicts) -> Iterator[Sequence[OrderedGroup]]:
     """Neighbours that are listed, with at most so many steps; each other group by itself."""
     numbers = conflicts.nodes.group_steps
-    run, first = list[OrderedGroup](), 0
+    run, steps = list[OrderedGroup](), 0
     for its in groups:
-        steps = numbers[conflicts.nodes.slice(its.group.number)]
+        size = len(np.unique(numbers[conflicts.nodes.slice(its.group.number)]))
         is_listed = bool(run) and run[-1].group.is_listed and its.group.is_listed
-        if not is_listed or steps[-1] - first >= _STEPS_MAX:
-            if run:
-                yield run
-            run, first = [], int(steps[0])
+        if run and not (is_listed and steps + size <= _STEPS_MAX):
+            yield run
+            run, steps = [], 0
         run.append(its)
+        steps += size
     if run:
         yield run
 
@@ -85,7 +85,8 @@ def _fastest(run: Sequence[OrderedGroup], program: Program, demands: Demands, co
     program = program.once(program.commands[samples], offsets.astype(np.int32), names.astype(np.int32))
     demands = demands.ordered(samples)
     steps = conflicts.nodes.group_steps[nodes]
-    return fastest(program, demands, ready_first(program, demands, steps - steps.min()))
+    order, _ = fastest(program, demands, ready_first(program, demands, steps - steps.min()))
+    return order
 
 
 def _through_dram(nodes: Ints, conflicts: Conflicts) -> tuple[Ints, Ints]:

@@ -48,6 +48,14 @@ from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.price import group_of
 
 
+class Emitted(NamedTuple):
+    """A program, what its commands demand, and by group the ticks that it takes by itself in the order best for it."""
+
+    program: Program
+    demands: Demands
+    alone: tuple[int, ...]
+
+
 class _Found(NamedTuple):
     """A group and what it comes to."""
 
@@ -110,11 +118,11 @@ class SegmentSteps:
         return sum(group.actions for group in dict.fromkeys(group.original or group for group in self.groups))
 
     def lowered(self, listed_max: int = LISTED_MAX, actions_max: float = inf) -> Program:
-        """The program of `with_demands`."""
-        return self.with_demands(listed_max, actions_max)[0]
+        """The program of `emitted`."""
+        return self.emitted(listed_max, actions_max).program
 
-    def with_demands(self, listed_max: int = LISTED_MAX, actions_max: float = inf) -> tuple[Program, Demands]:
-        """The program and its demands; of the orders that a group may have the one in which it is fastest alone.
+    def emitted(self, listed_max: int = LISTED_MAX, actions_max: float = inf) -> Emitted:
+        """The program and what is known of it; groups have the order in which they are fastest, alone or together.
 
         Groups of at most `listed_max` commands do not loop, nor do those that loops hardly shorten (0: all loop, but
         for those of one iteration), nor those without an order that all iterations have. Raises TooManyActionsError
@@ -129,7 +137,7 @@ class SegmentSteps:
                     raise
                 limits[error.group] = LISTED_ALL
 
-    def _lowered(self, limits: Sequence[int], actions_max: float) -> tuple[Program, Demands]:
+    def _lowered(self, limits: Sequence[int], actions_max: float) -> Emitted:
         found: list[_Found] = []
         left, met = actions_max, set[SegmentGroup]()
         for lowered, limit in zip(self.groups, limits, strict=True):
@@ -158,10 +166,15 @@ class SegmentSteps:
         program = self._program(joined(samples))
         demands = demands_of(program, self._profile)
         orders = _Orders(program, demands, conflicts)
-        ordered, inside = [], list[Waits | None]()
+        ordered, alone, inside = [], list[int](), list[Waits | None]()
         for its, group in zip(found, groups, strict=True):
-            chosen, waits = (orders.listed(group, its), None) if group.is_listed else orders.looped(group, its)
+            waits = None
+            if group.is_listed:
+                chosen, ticks = orders.listed(group, its)
+            else:
+                chosen, ticks, waits = orders.looped(group, its)
             ordered.append(chosen)
+            alone.append(ticks)
             inside.append(waits)
         segment = interleaved(ordered, program, demands, conflicts)
         all_waits = [waits_before(segment, conflicts)]
@@ -176,7 +189,7 @@ class SegmentSteps:
             loops=assembled.loops,
         )
         # statements of one kind demand the same
-        return program, demands.ordered(segment.samples)
+        return Emitted(program, demands.ordered(segment.samples), tuple(alone))
 
     def _statements(self, number: int, found: GroupColumns, nodes: Nodes, first_kind: int) -> GroupStatements:
         """A group's statements as rows."""
@@ -237,16 +250,15 @@ class _Orders:
     demands: Demands
     conflicts: Conflicts
 
-    def listed(self, group: GroupStatements, found: _Found) -> OrderedGroup:
-        """A group of single commands in the fastest of some orders; of one that is like another, in that one's."""
-        order = found.group.order
-        if order is None:
-            order = self._fastest(group, found)
-        found.group.order = order
+    def listed(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, int]:
+        """A group of single commands in the fastest of some orders, and its ticks; of one that is like another, in that
+        one's.
+        """
+        found.group.order = order, ticks = found.group.order or self._fastest(group, found)
         stages = np.zeros(len(order), dtype=np.int64)
-        return OrderedGroup(group=group, order=order, stages=stages)
+        return OrderedGroup(group=group, order=order, stages=stages), ticks
 
-    def _fastest(self, group: GroupStatements, found: _Found) -> Ints:
+    def _fastest(self, group: GroupStatements, found: _Found) -> tuple[Ints, int]:
         conflicts, count, commands = self.conflicts, len(group.kinds), found.columns.first
         _, names, owners = conflicts.of_group(group.number)
         sizes = np.bincount(owners, minlength=count)
@@ -266,8 +278,8 @@ class _Orders:
             orders.append(np.lexsort((np.arange(count), turns.places[nodes], at)).astype(np.int64))
         return fastest(program, demands, ready, orders)
 
-    def looped(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, Waits]:
-        """A group in the fastest order of those that its nodes' phases give.
+    def looped(self, group: GroupStatements, found: _Found) -> tuple[OrderedGroup, int, Waits]:
+        """A group in the fastest order of those that its nodes' phases give, its ticks, and its waits.
 
         Of a group that is like another one the phases are those that were chosen there.
         """
@@ -278,7 +290,7 @@ class _Orders:
         best: tuple[int, Phases, OrderedGroup, Waits] | None = None
         known = set()
         chosen, pairs = found.group.phases, self._pairs(its)
-        for phases in self._phases(group, found, inside, pairs) if chosen is None else [chosen]:
+        for phases in self._phases(group, found, inside, pairs) if chosen is None else chosen[:1]:
             ordered = ordered_by(group, inside.levels, self._turns(found.columns, its, pairs, phases), its.start)
             key = ordered.order.tobytes() + ordered.stages.tobytes()
             if key in known:
@@ -286,7 +298,7 @@ class _Orders:
             known.add(key)
             waits = waits_inside(ordered, inside)
             if chosen is not None:
-                best = 0, phases, ordered, waits
+                best = chosen[1], phases, ordered, waits
                 break
             offsets, names, loops = loops_of(OrderedSegment.of(ordered), waits)
             of_order = group.samples[ordered.order]
@@ -296,8 +308,9 @@ class _Orders:
             if best is None or ticks < best[0]:
                 best = ticks, phases, ordered, waits
         assert best is not None
-        _, found.group.phases, ordered, waits = best
-        return ordered, waits
+        ticks, phases, ordered, waits = best
+        found.group.phases = phases, ticks
+        return ordered, ticks, waits
 
     def _pairs(self, its: slice) -> Pairs:
         """The pairs of a group's nodes, by their numbers in the group; `its`: those in the segment."""

@@ -215,8 +215,9 @@ def _distinct(keys: Ints) -> tuple[Ints, Ints]:
     for column in keys.T:
         low, high = int(column.min(initial=0)), int(column.max(initial=0))
         if span * (high - low + 1) > _LARGEST:
-            _, numbers = np.unique(numbers, return_inverse=True)
-            span = len(keys)
+            # as few numbers as there are rows
+            (_, numbers), (_, column) = (np.unique(its, return_inverse=True) for its in (numbers, column))
+            low, high, span = 0, len(keys) - 1, len(keys)
         numbers = numbers * (high - low + 1) + (column - low)
         span *= high - low + 1
     _, firsts, kinds = np.unique(numbers, return_index=True, return_inverse=True)

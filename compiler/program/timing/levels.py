@@ -44,6 +44,8 @@ def moved_by(program: Program, demands: Demands, times: Ints | None = None) -> M
     times: how often each command runs, by default once.
     """
     found = {MEMORY_OF[place.level]: NO_BYTES for place in program.places}
+    if not len(program.commands):
+        return Moved(memories=found, link_byte_hops=0)
     firsts, counts, sums = kinds_of(demands, times)
     rows, names = program.commands[firsts], list(found)
     is_copy = np.array([work is None for work in demands.works], dtype=np.bool_) & is_transfer(rows["opcode"])

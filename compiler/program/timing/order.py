@@ -35,7 +35,7 @@ def in_time(program: Program, profile: Profile, streams: Ints) -> Timeline:
     if not len(program.commands):
         return timeline_of(program, profile)
     demands = demands_of(program, profile)
-    order = fastest(program, demands, ready_first(program, demands, streams))
+    order, _ = fastest(program, demands, ready_first(program, demands, streams))
     return timeline_under(Orders(program).ordered(order), demands.ordered(order))
 
 
@@ -45,8 +45,10 @@ def ready_first(program: Program, demands: Demands, streams: Ints) -> list[Timel
     return [timeline_under(program, demands, streams, urgency) for urgency in urgencies]
 
 
-def fastest(program: Program, demands: Demands, ready: Sequence[Timeline], others: Sequence[Ints] = ()) -> Ints:
-    """The fastest of others, the order as emitted, and those of `ready_first`."""
+def fastest(
+    program: Program, demands: Demands, ready: Sequence[Timeline], others: Sequence[Ints] = ()
+) -> tuple[Ints, int]:
+    """The fastest of others, the order as emitted, and those of `ready_first`, and the ticks that it takes."""
     # imported where it is used alone: it brings a compiler with it
     from compiler.program.loops.time import time_under
 
@@ -57,7 +59,8 @@ def fastest(program: Program, demands: Demands, ready: Sequence[Timeline], other
     emitted, orders = np.arange(len(rows), dtype=np.int64), Orders(replace(program, commands=rows))
     tried = [emitted, *others, *(np.lexsort((emitted, its.issues)).astype(np.int64) for its in ready)]
     different = {order.tobytes(): order for order in tried}.values()
-    return min(different, key=lambda order: time_under(orders.ordered(order), demands.ordered(order)).ticks)
+    timed = [(order, time_under(orders.ordered(order), demands.ordered(order)).ticks) for order in different]
+    return min(timed, key=lambda its: its[1])
 
 
 def as_emitted(program: Program) -> Program:

@@ -6,6 +6,7 @@ None of them can be exceeded by the simulation, so no program is faster than its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,7 @@ class Point:
 
     macs, vector_ops: products, and operations of the vector units beside them; `dram_bytes` pass the DRAM's port, those
     of address tables too. array_cycles, vector_cycles, dram_cycles: how long these take at least, all cores at their
-    peak and the DRAM at its full bandwidth. `cycles`: from the first command's issue to the last one's end.
+    peak and the DRAM at its full bandwidth. `cycles`: of the program, or of a group by itself.
     """
 
     name: str
@@ -50,8 +51,8 @@ class Point:
         return 2 * self.macs + self.vector_ops
 
 
-def roofline_of(time: ProgramTime, profile: Profile) -> tuple[Point, tuple[Point, ...]]:
-    """The program's point, and those of its groups in order."""
+def roofline_of(time: ProgramTime, alone: Sequence[int], profile: Profile) -> tuple[Point, tuple[Point, ...]]:
+    """The program's point, and those of its groups in order. `alone`: by group the ticks that it takes by itself."""
     program, demands = time.program, time.demands
     names, works = program.group_names, demands.works
     kinds = len(works)
@@ -68,9 +69,11 @@ def roofline_of(time: ProgramTime, profile: Profile) -> tuple[Point, tuple[Point
         work = works[kind]
         if work is not None:
             totals[group, [0, 1, 3, 4]] += count * np.array([work.macs, work.vector_ops, *ideal_cycles(work, profile)])
-    spans = np.maximum(0, time.group_ends - time.group_begins) / TICKS_PER_CYCLE
     whole = _point("", totals.sum(axis=0), time.cycles, profile)
-    points = tuple(_point(name, totals[number], spans[number], profile) for number, name in enumerate(names))
+    points = tuple(
+        _point(name, its, ticks / TICKS_PER_CYCLE, profile)
+        for name, its, ticks in zip(names, totals[: len(names)], alone, strict=True)
+    )
     return whole, points
 
 

@@ -20,7 +20,7 @@ from compiler.program.loops.time import ProgramTime, time_of
 from compiler.program.program import OUTPUT, Opcode, Program, Role, Step
 from compiler.program.timing.energy import energy_by_level
 from compiler.program.timing.observed import observe
-from compiler.program.timing.roofline import roofline_of
+from compiler.program.timing.roofline import Point, roofline_of
 from compiler.program.timing.trace import NOTE, trace_of
 from compiler.report.programs import dram_bytes
 from tests.compiler.program.builder import (
@@ -99,11 +99,16 @@ def energy_of(time: ProgramTime, profile: Profile) -> dict[str, float]:
     return energy_by_level(time, profile, time.moved())
 
 
+def points_of(time: ProgramTime, profile: Profile) -> tuple[Point, tuple[Point, ...]]:
+    """The program's point, and those of its groups."""
+    return roofline_of(time, [part.ticks for _, part in time.parts()], profile)
+
+
 def check(program: Program, profile: Profile) -> None:
     """All figures of a program are those of the expanded one."""
     plain = expanded(program)
     times = [time_of(one, profile) for one in (program, plain)]
-    for figures in (observe, energy_of, roofline_of):
+    for figures in (observe, energy_of, points_of):
         of_loops, of_expanded = (plain_values(figures(time, profile)) for time in times)
         assert_equal(of_loops, of_expanded)
     assert dram_bytes(program) == dram_bytes(plain)

@@ -70,7 +70,7 @@ def test_the_roof_is_the_dram_or_the_units_whichever_takes_longer() -> None:
     small.call(CORE0, NRAM0, (small.load(IODMA0, NRAM0),))
     profile = chip()
     times = small.times(profile)
-    whole, (group,) = roofline_of(times.time, profile)
+    whole, (group,) = roofline_of(times.time, [times.time.ticks], profile)
     assert whole.bounds == {"dram": SIZE / 64, "array": 0.0, "vector": SIZE / 4 / (2 * LANES)}
     assert (whole.operations, whole.dram_bytes, whole.cycles) == (SIZE / 4, SIZE, times.cycles)
     assert (group.name, group.bounds, group.cycles) == ("g", whole.bounds, whole.cycles)
@@ -89,7 +89,8 @@ def test_products_on_the_vector_lanes_are_bounded_by_these() -> None:
     operands = (*enumerate(bound), (OUTPUT, result))
     small.builder.call(CORE0, table, result.box, operands, waits=())
     profile = chip()
-    whole, _ = roofline_of(small.times(profile).time, profile)
+    time = small.times(profile).time
+    whole, _ = roofline_of(time, [time.ticks], profile)
     assert whole.macs == 128 * 9
     assert whole.bounds["array"] == 0
     assert whole.bounds["vector"] >= 2 * 9 * 128 / (2 * LANES)
