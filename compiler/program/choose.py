@@ -52,7 +52,7 @@ _FEW_TILES: Final = 64
 # Another tiling of a group is tried if it may save more than this part of the objective.
 _LEAST_GAIN: Final = 0.002
 # A whole program takes at least this share of what its groups take each by itself. Of 16 plans of 4 light networks on
-# edge4 and cluster4x4, most of single ops, it took 0.953 to 1.04 of that; of 60 plans of 15 small networks 0.753 at least.
+# edge4 and cluster4x4, most of single ops: 0.953 to 1.04 of that; of 60 of 15 small networks 0.753 at least.
 _OF_ALONE: Final = 0.95
 _OF_ALONE_SMALL: Final = 0.75
 # The stages that refuse a plan by a LimitError.
@@ -177,8 +177,8 @@ class _Chooser:
 
     def _meet(self, grouped: Grouped) -> None:
         """What the groups of a plan that was simulated take by themselves."""
-        lowered = self._lowering.lowered.programs[key_of(self._bare(grouped).groups)]
-        for group, (_, part), ticks in zip(grouped.groups, lowered.timed().parts(), lowered.alone, strict=True):
+        its = self._lowering.lowered.programs[key_of(self._bare(grouped).groups)]
+        for group, (_, part), ticks in zip(grouped.groups, its.timed().parts(), its.alone, strict=True):
             choice = _choice(grouped, group)
             self._alone[group, choice.tiling] = _Met(choice, self._figures(replace(part, ticks=ticks)))
 
@@ -394,8 +394,7 @@ class _Chooser:
                 if self._left <= 0:
                     raise _UsedUpError("no group is tried any more", stage="choose", limit=self._budget)
                 try:
-                    emitted = steps.emitted(actions_max=self._budget)
-                    time = time_under(emitted.program, emitted.demands)
+                    time = time_under(*steps.emitted(actions_max=self._budget)[:2])
                 except TooManyActionsError as error:
                     self._left -= self._budget
                     self._too_long.add((group, choice.tiling))

@@ -47,8 +47,8 @@ class SegmentGroup:
 
     `make`: lowers it. `actions`: how many it was asked for to be lowered, or the group that it is like, whenever that
     was. `likeness`: equal for groups that take the same time, wherever what they read lies. `order` and
-    `phases`: of its commands, where they are listed, and of its nodes, where they loop, each with the ticks that it takes
-    by itself: as they were chosen for it, or for the group that it is like, for orders know no other groups.
+    `phases`: of its commands, where they are listed, and of its nodes, where they loop, each with the ticks that it
+    takes by itself: as they were chosen for it, or for the group that it is like, for orders know no other groups.
     """
 
     setting: Setting
