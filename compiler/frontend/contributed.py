@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import onnx
@@ -13,7 +15,7 @@ from compiler.frontend.decompose.contributed_fused import FUSED_FORMS, fused_nod
 from compiler.frontend.decompose.contributed_quantised import contributed_nodes
 from compiler.frontend.decompose.node_builder import Fresh, NodeList
 from compiler.frontend.fold import Folded
-from compiler.frontend.lowering_errors import unless
+from compiler.frontend.lowering_errors import malformed, unless
 from compiler.frontend.read import plain_domain
 from compiler.frontend.tensor_table import ValueTable
 from compiler.ir.graph import Tensor
@@ -22,6 +24,36 @@ from compiler.ops.base import Call, Inferred, Refusal
 
 # The bias of a MatMulNBits.
 _BIAS: Final = 5
+# The attributes that are read, of operators that newer releases extend by attributes.
+_ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "GatherBlockQuantized": ("bits", "block_size", "gather_axis", "quantize_axis"),
+        "GroupQueryAttention": (
+            "causal",
+            "do_rotary",
+            "kv_num_heads",
+            "local_window_size",
+            "num_heads",
+            "qk_norm_epsilon",
+            "rotary_interleaved",
+            "scale",
+            "sliding_window_cache",
+            "smooth_softmax",
+            "softcap",
+        ),
+        "MatMulNBits": ("K", "N", "accuracy_level", "bits", "block_size", "weight_prepacked"),
+        "QAttention": (
+            "do_rotary",
+            "mask_filter_value",
+            "num_heads",
+            "past_present_share_buffer",
+            "scale",
+            "unidirectional",
+        ),
+    }
+)
+# Type, integer and text of attributes that ask for nothing.
+_OFF: Final = ((onnx.AttributeProto.INT, 0, b""), (onnx.AttributeProto.STRING, 0, b"NONE"))
 
 
 def contributed(
@@ -36,6 +68,9 @@ def contributed(
         return ""
     kind = CONTRIBUTED_KINDS.get(node.op_type)
     try:
+        foreign = _foreign_attribute(node)
+        if foreign is not None:
+            return unless(foreign)
         call = dequantised_in_eight_bits(table.call(node, name, opset), fresh)
         if is_fused:
             found = fused_nodes(node, call, fresh)
@@ -47,12 +82,27 @@ def contributed(
             limit = kind.unsupported(call)
             return unless(limit) if limit else (kind.infer(call), call)
         return unless(found) if isinstance(found, Refusal) else found or ""
-    except ModelError:
-        return ""
+    except ModelError as error:
+        return f"the compiler does not handle this form of the op: {error.message}"
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        return f"the compiler does not handle this form of the op: {malformed(node, name, error).message}"
+
+
+def _foreign_attribute(node: onnx.NodeProto) -> Refusal | None:
+    """An attribute that the operator's definition here does not read, unless it is off."""
+    known = _ATTRIBUTES.get(node.op_type)
+    for item in node.attribute:
+        is_off = (item.type, item.i, item.s) in _OFF
+        if known is not None and item.name not in known and not is_off:
+            return Refusal(reason=f"its attributes are among {', '.join(known)}", actual=item.name)
+    return None
 
 
 def _with_sum(node: onnx.NodeProto, call: Call, fresh: Fresh) -> list[onnx.NodeProto]:
     """A MatMulNBits with a bias as one without it, and a sum."""
+    bias, columns = call.tensor(_BIAS).shape, call.integer("N", 0)
+    if bias != (columns,):
+        call.fail("the bias has another shape than (N)", actual=bias, limit=(columns,))
     nodes = NodeList(call=call, fresh=fresh)
     product = nodes.add("MatMulNBits", *node.input[:_BIAS], domain=node.domain)
     nodes.nodes[-1].attribute.extend(node.attribute)

@@ -87,7 +87,7 @@ class HostNodes:
         reason = limit or f"domain {printable(node.domain, 80)} runs on the host"
         if not types:
             types = self._table.declared
-            reason = (
+            reason = limit or (
                 f"no function of the model defines op {printable(node.op_type, 80)!r} of domain"
                 f" {printable(node.domain, 80)!r}, and ONNX Runtime does not know it"
             )

@@ -23,6 +23,8 @@ _BITS: Final = 4
 # Those that ONNX Runtime runs.
 _KNOWN_BITS: Final = (2, 4, 8)
 _BYTE: Final = 8
+# Positions of the smallest block that ONNX Runtime runs.
+_LEAST_BLOCK: Final = 16
 # Half of the 16 values: the zero point of weights that state none, and where the negative ones of int4 begin.
 HALF_OF_FOUR_BITS: Final = 2 ** (_BITS - 1)
 FOUR_BITS_MOST: Final = 2**_BITS - 1
@@ -43,6 +45,7 @@ class MatMulNBits(OpKind):
     input_dtypes = MappingProxyType({1: ("uint8",), 3: ("uint8", *FLOATS), 4: ("int32",)})
     constraints = (
         Constraint("weights have 2, 4 or 8 bits", lambda call: _other_bits(call.integer("bits", _BITS))),
+        Constraint("block_size is a power of 2 from 16 on", lambda call: no_block(call.integer("block_size", 0))),
         Constraint("zero points of weights of 8 bits are integers", lambda call: _float_zeros_of_bytes(call)),
         Constraint("no order of the inner axis is given (input 4)", lambda call: "given" if call.has(4) else None),
         Constraint(
@@ -128,6 +131,11 @@ class MatMulNBits(OpKind):
 
 def _other_bits(bits: int) -> int | None:
     return None if bits in _KNOWN_BITS else bits
+
+
+def no_block(size: int) -> int | None:
+    """The size, if ONNX Runtime knows no blocks of it."""
+    return None if size >= _LEAST_BLOCK and size & (size - 1) == 0 else size
 
 
 def _float_zeros_of_bytes(call: Call) -> str | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from compiler.ir.constant import Literal, Splat
 from compiler.ir.graph import HOST, Graph, Op, Tensor
@@ -32,6 +34,9 @@ _KEEPING: Final = frozenset(
         "Cast",
     }
 )
+# Kinds that put two integers in order.
+_ORDERING: Final = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Min", "Max"})
+_PAIR: Final = 2
 # Host operators that index input 0 by input 1: along one axis, or along the first ones.
 _ALONG_AXIS: Final = frozenset({"Gather", "GatherElements", "ScatterElements", "Scatter"})
 _ALONG_FIRST: Final = frozenset({"GatherND", "ScatterND"})
@@ -45,34 +50,108 @@ class Interval:
     high: int
 
 
-def largest_index(graph: Graph, name: str) -> int | None:
-    """The largest value of an integer input that keeps every index computed from it inside its table.
+def index_range(graph: Graph, name: str) -> Interval | None:
+    """The values of an integer input that keep every index computed from it inside its table.
 
-    None if no table is read through the input, or if no value works. Values that pass through floats, host nodes or
-    reductions set no bound, because the intervals cannot follow them.
+    They also keep what is compared with positions 0, 1, ... within these, as lengths of texts are, if any values do.
+    None if no table is read through the input and no position compared with it, or if no value works. Values that pass
+    through floats, host nodes or reductions set no bound, because the intervals cannot follow them.
     """
-    cone, reached = integer_cone(graph, name)
-    if not any(indices in reached for op in cone for indices, _ in _tables(graph, op)):
+    cone, reached = integer_cone(graph, name, through_sums=False)
+    tables = any(indices in reached for op in cone for indices, _ in _tables(graph, op))
+    compares = any(value in reached for op in cone for value, _ in _compared(graph, op))
+    most = min(LARGEST, int(np.iinfo(numpy_dtype(graph.tensors[name].dtype)).max))  # type: ignore[type-var]
+    found = None
+    if compares:
+        found = _widest(partial(_miss, graph, cone, name), most)
+        found = None if found is not None and found.high == most else found
+    if found is None and tables:
+        found = _widest(partial(_miss, graph, cone, name, compares=False), most)
+    return found
+
+
+def sum_range(graph: Graph, name: str) -> Interval | None:
+    """The sums along an input's last axis that keep what is computed from these in tables and positions.
+
+    So are attention masks summed, to tell how many positions count. None if no such sum is an index or compared.
+    """
+    extents = graph.tensors[name].shape
+    cone, reached = integer_cone(graph, name, through_sums=False)
+    moved = {name} | {op.output for op in cone if op.kind in _KEEPING and op.output in reached}
+    sums = [op for op in cone if op.kind == "ReduceSum" and op.inputs[0] in moved]
+    after = [(op, integer_cone(graph, op.output)[0]) for op in sums]
+    after = [(op, read) for op, read in after if any(o.kind in _ORDERING or _tables(graph, o) for o in read)]
+    if not after or not extents:
         return None
-    if not _fits(graph, cone, name, 0):
+    whole = Interval(extents[-1], extents[-1])
+    found: Interval | None = Interval(1, extents[-1])
+    for op, read in after:
+        given, made = graph.tensors[op.inputs[0]].elements, graph.tensors[op.output].elements
+        if given != made * extents[-1] or found is None:
+            return whole
+        found = _within(found, _widest(partial(_miss, graph, read, op.output), extents[-1]))
+    return found or whole
+
+
+def _within(one: Interval, other: Interval | None) -> Interval | None:
+    """The values in both; None if there are none."""
+    if other is None or max(one.low, other.low) > min(one.high, other.high):
         return None
-    limit = min(LARGEST, int(np.iinfo(numpy_dtype(graph.tensors[name].dtype)).max))  # type: ignore[type-var]
-    low, high = 0, limit
+    return Interval(max(one.low, other.low), min(one.high, other.high))
+
+
+def _widest(miss: Callable[[Interval], int], most: int) -> Interval | None:
+    """The widest interval from 0 to `most` that has no `miss`; None if there is none."""
+    low, high, fits = 0, most, 0
+    while miss(Interval(fits, fits)):
+        low, high = (fits + 1, high) if miss(Interval(fits, fits)) < 0 else (low, fits - 1)
+        if low > high:
+            return None
+        fits = (low + high) // 2
+    low, high = fits, most
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if _fits(graph, cone, name, middle) else (low, middle - 1)
-    return low
+        low, high = (low, middle - 1) if miss(Interval(fits, middle)) else (middle, high)
+    last, low, high = low, 0, fits
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if miss(Interval(middle, last)) else (low, middle)
+    return Interval(low, last)
 
 
-def integer_cone(graph: Graph, name: str) -> tuple[list[Op], set[str]]:
+def integer_cone(graph: Graph, name: str, *, through_sums: bool = True) -> tuple[list[Op], set[str]]:
     """The ops that read integers computed from the input, in order, and those integers."""
     reached, cone = {name}, []
     for op in graph.ops:
         if any(value in reached for value in op.inputs):
             cone.append(op)
-            if graph.tensors[op.output].dtype in _INTEGERS:
+            if graph.tensors[op.output].dtype in _INTEGERS and (through_sums or op.kind != "ReduceSum"):
                 reached.add(op.output)
     return cone, reached
+
+
+def _compared(graph: Graph, op: Op) -> list[tuple[str, Interval]]:
+    """What an op compares with the positions 0 to n − 1, and between which values a position counts and others not."""
+    if op.kind not in _ORDERING or len(op.inputs) != _PAIR:
+        return []
+    for number, value in enumerate(op.inputs):
+        extent = _positions(graph.tensors[value])
+        if extent:
+            first = op.kind in ("Less", "LessOrEqual") if number == 0 else op.kind in ("Greater", "GreaterOrEqual")
+            if first or op.kind == "Min":
+                # positions up to this one: the first one at least
+                reach = extent if op.kind in ("Less", "Greater") else extent - 1
+                return [(op.inputs[1 - number], Interval(0, reach))]
+            # positions from this one on, which may lie before the first one
+            return [(op.inputs[1 - number], Interval(-LARGEST, extent - 1))] if op.kind != "Max" else []
+    return []
+
+
+def _positions(tensor: Tensor) -> int:
+    """How many positions a constant counts up, 0 if it is none that does."""
+    values = _literal(tensor)
+    counts = values is not None and values.size > 1 and np.array_equal(values, np.arange(values.size))
+    return tensor.elements if counts else 0
 
 
 def _tables(graph: Graph, op: Op) -> list[tuple[str, int]]:
@@ -96,17 +175,23 @@ def _tables(graph: Graph, op: Op) -> list[tuple[str, int]]:
     return [(indices.name, min(data.shape[first : first + indices.shape[-1]], default=1))]
 
 
-def _fits(graph: Graph, cone: list[Op], name: str, largest: int) -> bool:
-    """True if no index leaves its table for input values 0 to `largest`."""
-    known: dict[str, Interval] = {name: Interval(0, largest)}
+def _miss(graph: Graph, cone: list[Op], name: str, values: Interval, *, compares: bool = True) -> int:
+    """0 if no index leaves its table for the values of `name`, nor a position its extent; −1: too low, 1: too high.
+
+    `compares`: positions are asked for.
+    """
+    known = {name: values}
     for op in cone:
-        for indices, extent in _tables(graph, op):
-            if indices in known and not (-extent <= known[indices].low and known[indices].high < extent):
-                return False
+        bounds = [(indices, Interval(-extent, extent - 1)) for indices, extent in _tables(graph, op)]
+        for value, inside in bounds + (_compared(graph, op) if compares else []):
+            if value in known and known[value].low < inside.low:
+                return -1
+            if value in known and known[value].high > inside.high:
+                return 1
         found = _result(graph, op, known)
         if found is not None:
             known[op.output] = found
-    return True
+    return 0
 
 
 def _result(graph: Graph, op: Op, known: Mapping[str, Interval]) -> Interval | None:
@@ -137,13 +222,18 @@ def _united(intervals: Sequence[Interval | None]) -> Interval | None:
 
 def _constant(tensor: Tensor) -> Interval | None:
     """The interval of a small constant's values; None for other tensors and for values in a file."""
+    values = _literal(tensor)
+    return None if values is None or not values.size else Interval(int(values.min()), int(values.max()))
+
+
+def _literal(tensor: Tensor) -> NDArray[Any] | None:
+    """A small constant's integers, flat; of equal ones one. None for other tensors and for values in a file."""
     if tensor.constant is None or tensor.dtype not in _INTEGERS:
         return None
     data = tensor.constant.data
     if not isinstance(data, Literal | Splat):
         return None
-    values = np.frombuffer(data.data if isinstance(data, Literal) else data.value, dtype=numpy_dtype(tensor.dtype))
-    return Interval(int(values.min()), int(values.max())) if values.size else None
+    return np.frombuffer(data.data if isinstance(data, Literal) else data.value, dtype=numpy_dtype(tensor.dtype))
 
 
 def _product(given: list[Interval]) -> Interval:

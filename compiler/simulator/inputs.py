@@ -1,11 +1,12 @@
 """Generates random inputs that a graph accepts: the same seed gives the same bytes (SIM-1).
 
 Floats are standard normal, moved into the domain of an op that reads them directly (Log, Sqrt, ...). Unsigned and
-signed bytes use their whole range. Integers of 16 bits and more are indices if a table is read through them (token ids:
-below the table's extent, found by interval arithmetic over the integer ops between). They are flags (0 or 1) if they
-only become floats or booleans. They are 1 if their sum says how many positions count, as that of an attention mask
-does: it may not be less than the tokens of this call, nor more than there are. Else they are small counts. Booleans are
-mostly true, and no row along the last axis is all false, as a mask that hides everything has no meaning.
+signed bytes use their whole range. Integers of 16 bits and more are indices if a table is read through them, or if they
+are compared with positions (token ids: below the table's extent, found by interval arithmetic over the integer ops
+between). If their sum says how many positions count, as that of an attention mask does, rows are ones and then zeros:
+not fewer ones than the tokens of this call, not more than there are. They are flags (0 or 1) if they only become floats
+or booleans. Else they are small counts. Booleans are mostly true, and no row along the last axis is all false, as a
+mask that hides everything has no meaning.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import LimitError, RequestError
 from compiler.ir.graph import HOST, Graph, HostNode, Op, Tensor
-from compiler.simulator.indices import integer_cone, largest_index
+from compiler.simulator.indices import Interval, index_range, sum_range
 from compiler.units import DTYPE_NAMES, numpy_dtype
 
 Array = NDArray[Any]
@@ -32,8 +33,6 @@ _SMALL: Final = 8
 _POSITIVE: Final = frozenset({"Log", "Sqrt"})
 _UP_TO_ONE: Final = frozenset({"Asin", "Acos", "Atanh"})
 _FROM_ONE: Final = frozenset({"Acosh"})
-# Kinds that put integers in order.
-_ORDERING: Final = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Min", "Max"})
 # Kinds that pass values on unchanged: their readers read the input.
 _PASSING: Final = frozenset(
     {
@@ -100,27 +99,29 @@ def _values(graph: Graph, tensor: Tensor, shape: tuple[int, ...], seed: int) -> 
     if tensor.dtype == "string":
         return np.array([f"text {n}" for n in random.integers(0, 100, prod(shape))], dtype=object).reshape(shape)
     dtype: np.dtype[Any] = numpy_dtype(tensor.dtype)
+    index = index_range(graph, tensor.name) if dtype.itemsize > 1 and dtype.kind in "iu" else None
+    is_mask = dtype.kind == "b" or (dtype.itemsize > 1 and dtype.kind in "iu")
+    sums = sum_range(graph, tensor.name) if is_mask and index is None else None
+    if sums is not None:
+        return _counted(shape, sums, random).astype(dtype)
     if tensor.dtype == "bool":
         flags = random.random(shape) < _TRUE_SHARE
         if shape and shape[-1] > 1:
             flags[..., 0] = True
         return np.asarray(flags)
     if dtype.kind in "iu":
-        low, high = _range(graph, tensor)
+        low, high = _range(graph, tensor, index)
         return np.asarray(random.integers(low, high, shape, dtype=dtype))
     return _in_domain(random.standard_normal(shape), _operators(graph, tensor.name)).astype(dtype)
 
 
-def _range(graph: Graph, tensor: Tensor) -> tuple[int, int]:
-    """The half-open range of an integer input's values."""
+def _range(graph: Graph, tensor: Tensor, index: Interval | None) -> tuple[int, int]:
+    """The half-open range of an integer input's values; `index`: those that indices computed from it allow."""
     bounds = np.iinfo(numpy_dtype(tensor.dtype))  # type: ignore[type-var]
     if tensor.dtype in ("int8", "uint8"):
         return int(bounds.min), int(bounds.max) + 1
-    if _is_counted(graph, tensor.name):
-        return 1, 2
-    index = largest_index(graph, tensor.name)
     if index is not None:
-        return 0, index + 1
+        return index.low, index.high + 1
     readers = _readers(graph, tensor.name)
     if any(op.kind == HOST for op in readers):
         return 1, 3  # counts and extents: 0 would leave nothing to compute
@@ -129,10 +130,16 @@ def _range(graph: Graph, tensor: Tensor) -> tuple[int, int]:
     return 0, _SMALL
 
 
-def _is_counted(graph: Graph, name: str) -> bool:
-    """True if a sum of the input's values is compared as a position is."""
-    sums = [op.output for op in _readers(graph, name) if op.kind == "ReduceSum"]
-    return any(op.kind in _ORDERING for total in sums for op in integer_cone(graph, total)[0])
+def _counted(shape: tuple[int, ...], sums: Interval, random: np.random.Generator) -> NDArray[np.bool_]:
+    """Rows that are true up to a place: their sums are within bounds and differ where there is room.
+
+    The first row is the shortest of two at least, so that what does not count is seen to be left out.
+    """
+    low, high = min(sums.low, shape[-1]), min(sums.high, shape[-1])
+    lengths = [*random.permutation(np.arange(low, high)).tolist()]
+    lengths.insert(1, high)
+    counts = np.resize(np.array(lengths, np.int64), shape[:-1])
+    return np.asarray(np.arange(shape[-1]) < counts[..., None])
 
 
 def _readers(graph: Graph, name: str) -> list[Op]:

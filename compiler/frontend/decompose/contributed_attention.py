@@ -55,9 +55,10 @@ def quantised_attention(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bo
     data = call.tensor(0)
     refused = call.integer("do_rotary", 0) or call.integer("past_present_share_buffer", 0)
     if refused or nodes.opset < _SLICES or len(data.shape) != _FLAT or call.integer("num_heads", 0) < 1:
-        return False
-    if call.tensor(2).dtype != "float32" or call.tensor(3).elements > 1:
-        return False
+        call.fail("data has 3 axes, nothing is turned, and no buffer is shared", actual=data.shape, limit="3 axes")
+    if data.dtype != "uint8" or call.tensor(2).dtype != "float32" or call.tensor(3).elements > 1:
+        given = (data.dtype, call.tensor(2).dtype, call.tensor(3).elements)
+        call.fail("data is of uint8 with one scale, and the bias of float32", actual=given, limit="uint8, float32, 1")
     sums = integer_product(nodes, node.input[0], node.input[1], (_input(node, 6), _input(node, 7)))
     made = nodes.fresh(f"{nodes.stem}/product")
     scaled(nodes, sums, (node.input[3], node.input[4]), node.input[2], made)

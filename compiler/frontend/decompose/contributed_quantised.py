@@ -17,6 +17,8 @@ from compiler.frontend.constant_values import FOUR_BITS
 from compiler.frontend.decompose.node_builder import Fresh, NodeList
 from compiler.ir.graph import Tensor
 from compiler.ops.base import Call
+from compiler.ops.packed import no_block
+from compiler.units import ceil_div
 
 # The first operator set of the standard with conversions, with DynamicQuantizeLinear, with scales along an axis.
 _CONVERSIONS: Final = 10
@@ -159,17 +161,22 @@ def _gathered_blocks(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     bits, block = call.integer("bits", 4), call.integer("block_size", 128)
     axes = [call.axis(name, default, len(data.shape)) for name, default in (("gather_axis", 0), ("quantize_axis", 1))]
     is_packed = data.dtype == "uint8"
-    if axes != [0, 1] or len(data.shape) != _AXES or bits not in (2, 4, 8) or block < 1:
-        return False
-    if not is_packed and data.dtype not in FOUR_BITS:
-        return False
-    width, blocks = int(data.shape[1]) * (8 // bits if is_packed else 1), int(scales.shape[-1])
-    if len(scales.shape) != _AXES or width > blocks * block or (blocks > 1 and width != blocks * block):
-        return False
+    if axes != [0, 1] or len(data.shape) != _AXES:
+        call.fail("blocks lie along the second of two axes, and rows are looked up", actual=axes, limit=[0, 1])
+    if bits not in (2, 4, 8) or not (is_packed or data.dtype in FOUR_BITS):
+        call.fail("numbers have 2, 4 or 8 bits", actual=(bits, data.dtype), limit="in uint8, or of 4 bits")
+    if no_block(block) is not None:
+        call.fail("block_size is a power of 2 from 16 on", actual=block, limit=16)
+    rows, each_byte = int(data.shape[0]), 8 // bits if is_packed else 1
+    width, blocks = int(data.shape[1]) * each_byte, int(scales.shape[-1])
+    if scales.shape != (rows, ceil_div(width, block)) or (blocks > 1 and width != blocks * block):
+        call.fail("scales are one for each whole block of a row", actual=scales.shape, limit=data.shape)
+    if call.has(3) and call.tensor(3).shape != (rows, ceil_div(blocks, each_byte)):
+        call.fail("zero points are one for each block", actual=call.tensor(3).shape, limit=(rows, blocks))
 
     def looked_up(index: int, count: int) -> str:
-        rows = nodes.cast(nodes.add("Gather", node.input[index], node.input[1], axis=0), "float32")
-        return _unpacked(nodes, rows, bits, rank, count) if is_packed else rows
+        found = nodes.cast(nodes.add("Gather", node.input[index], node.input[1], axis=0), "float32")
+        return _unpacked(nodes, found, bits, rank, count) if is_packed else found
 
     rank = len(call.tensor(1).shape)
     kept = (0,) * rank
@@ -178,7 +185,7 @@ def _gathered_blocks(node: onnx.NodeProto, call: Call, nodes: NodeList) -> bool:
     if _input(node, 3):
         zero = nodes.unsqueeze(nodes.cast(looked_up(3, blocks), scales.dtype), rank + 1)
     units = nodes.unsqueeze(nodes.add("Gather", node.input[2], node.input[1], axis=0), rank + 1)
-    by_block = nodes.reshape(numbers, (*kept, blocks, -1))
+    by_block = nodes.reshape(numbers, (*kept, blocks, width // blocks))
     made = nodes.add("Mul", nodes.add("Sub", by_block, zero), units)
     nodes.reshape(made, (*kept, width), out=node.output[0])
     return True
@@ -194,8 +201,9 @@ def _unpacked(nodes: NodeList, rest: str, bits: int, axis: int, count: int) -> s
     if not parts:
         return rest
     both = nodes.add("Concat", nodes.unsqueeze(rest, axis + 1), *parts, axis=axis + 1)
-    numbers = nodes.reshape(both, (*(0,) * axis, -1))
-    return nodes.slice(numbers, axis, 0, count) if count % (8 // bits) else numbers
+    whole = ceil_div(count, 8 // bits) * (8 // bits)
+    numbers = nodes.reshape(both, (*(0,) * axis, whole))
+    return nodes.slice(numbers, axis, 0, count) if count != whole else numbers
 
 
 _POOL: Final = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")

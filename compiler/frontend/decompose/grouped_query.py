@@ -37,6 +37,10 @@ _BEYOND: Final = range(12, 16)
 # The first operator set that orders and bounds integers of 32 bits.
 _ORDERS: Final = 12
 _FLAT: Final = 3
+# Axes of a table of angles.
+_TABLE: Final = 2
+# The largest number of int32, in which positions are counted.
+_LARGEST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +122,16 @@ def _form(node: onnx.NodeProto, call: Call) -> _Form | Refusal:
             actual=call.tensor(_TOTAL).name,
         )
     given = known.reshape(-1).tolist()[0]
+    tables = [call.tensor(index).shape for index in (_COSINES, _SINES) if _turns(call)]
+    if any(len(shape) != _TABLE or 2 * shape[1] != size or shape[0] < given for shape in tables):
+        return Refusal(reason="whole heads are turned, and all positions have angles", actual=tables)
     past = call.tensor(_PAST_KEY).shape[2] if call.has(_PAST_KEY) else 0
     grows, total = _is_same(given, past + queries), given
     if not grows:
         if not is_always_least(given, past):
             return Refusal(
                 reason="total_sequence_length is the past's length plus that of the queries, or fits the past",
-                actual=f"{given}, with a past of {past} and {queries} queries",
+                actual=f"{_written(given)}, with a past of {_written(past)} and {_written(queries)} queries",
             )
         total = past
     lasts = call.values.get(_LAST_KEYS)
@@ -156,6 +163,13 @@ def _unwritten(node: onnx.NodeProto, call: Call) -> Refusal | None:
         ("the cache is not quantised, and queries are not normalised", next(filter(call.has, _BEYOND), None)),
         ("the cache holds all keys", call.integer("sliding_window_cache", 0) or None),
         ("the scores are no output", next((name for name in node.output[3:] if name), None)),
+        (
+            "lengths are of int32",
+            next((call.tensor(i).dtype for i in (_LAST_KEYS, _TOTAL) if _is_other(call, i)), None),
+        ),
+        ("the result is used, and both caches or none come out", None if _hands_out(node) else list(node.output)),
+        ("a window looks back only", window if window > 0 and not call.integer("causal", 1) else None),
+        ("a window is that of some text", window if window > _LARGEST else None),
         ("a window holds a key", window if window == 0 or window < -1 else None),
         ("a rotation has angles", "none" if _turns(call) and not (call.has(_COSINES) and call.has(_SINES)) else None),
         ("a past has keys and values", "one" if call.has(_PAST_KEY) != call.has(_PAST_VALUE) else None),
@@ -170,27 +184,43 @@ def _unknown_places(node: onnx.NodeProto, call: Call, form: _Form, given: int) -
     if form.is_prompt:
         empty = form.total - form.queries
         if isinstance(empty, Dim):
-            return Refusal(reason="a prompt leaves a fixed part of the cache empty", actual=f"{empty} at the maxima")
+            return Refusal(reason="a prompt leaves a fixed part of the cache empty", actual=_written(empty))
     elif not is_always_least(form.queries + 1, given):
         reason = "total_sequence_length is that of the queries at all shapes, or is longer at all"
-        return Refusal(reason=reason, actual=f"up to {given} of {form.queries} queries")
+        return Refusal(reason=reason, actual=f"{_written(given)} of {_written(form.queries)} queries")
     elif isinstance(form.queries, Dim):
         reason = "the number of queries behind a past is fixed: give it one extent (option dims)"
-        return Refusal(reason=reason, actual=f"up to {form.queries}")
+        return Refusal(reason=reason, actual=_written(form.queries))
     elif not any(node.output[1:3]):
         return Refusal(reason="the caches that come out are used", actual="none")
     elif form.queries != 1 and form.batch != 1:
         return Refusal(
-            reason="one query, or one text, comes behind a past", actual=f"{form.queries} of {form.batch} texts"
+            reason="one query, or one text, comes behind a past",
+            actual=f"{_written(form.queries)} of {_written(form.batch)} texts",
         )
     if call.has(_BIAS) and isinstance(form.total, Dim):
-        return Refusal(reason="what is added to scores has a fixed number of keys", actual=f"up to {form.total}")
+        return Refusal(reason="what is added to scores has a fixed number of keys", actual=_written(form.total))
     return None
 
 
 def _is_same(one: int, other: int) -> bool:
     """Whether two numbers are equal at all extents."""
     return bool(is_always_least(one, other) and is_always_least(other, one))
+
+
+def _is_other(call: Call, index: int) -> bool:
+    return call.tensor(index).dtype != "int32"
+
+
+def _hands_out(node: onnx.NodeProto) -> bool:
+    """Whether the operator makes its result, and keys and values or neither, as ONNX Runtime asks for."""
+    key, value = [*node.output[1:3], "", ""][:2]
+    return bool(node.output and node.output[0]) and bool(key) == bool(value)
+
+
+def _written(extent: int) -> str:
+    """An extent as an expression of the model's dimensions, not as their maxima."""
+    return str(extent.expression) if isinstance(extent, Dim) else str(extent)
 
 
 def _has_sink(call: Call) -> bool:

@@ -1,4 +1,8 @@
-"""LpPool and GlobalLpPool: roots of sums of powers over windows or whole maps."""
+"""LpPool and GlobalLpPool: roots of sums of powers over windows or whole maps.
+
+Powers and their sums are float32: those of float16 would overflow where their root does not. ONNX Runtime has no kernel
+of float16 either, and converts.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,8 @@ from compiler.ops.base import FLOATS, Call
 _COUNTS_PADDING: Final = 7
 # Axes before the maps.
 _OUTER: Final = 2
+# The type of powers and sums.
+_WIDE: Final = "float32"
 
 
 def _lp_pool(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
@@ -22,7 +28,7 @@ def _lp_pool(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     mean = nodes.add("AveragePool", _powers(call, nodes, node.input[0]), count_include_pad=1)
     copied = ("auto_pad", "kernel_shape", "pads", "strides")
     nodes.nodes[-1].attribute.extend(item for item in node.attribute if item.name in copied)
-    size = nodes.number(prod(call.integers("kernel_shape") or ()), call.tensor(0).dtype)
+    size = nodes.number(prod(call.integers("kernel_shape") or ()), _WIDE)
     _root(call, nodes, nodes.add("Mul", mean, size), node.output[0])
 
 
@@ -34,23 +40,27 @@ def _global_lp_pool(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 
 
 def _powers(call: Call, nodes: NodeList, data: str) -> str:
-    """Amounts to the power p."""
+    """Amounts to the power p, float32."""
     order = call.number("p", 2)
+    data = data if call.tensor(0).dtype == _WIDE else nodes.cast(data, _WIDE)
     if order == 2:
         return nodes.add("Mul", data, data)
     amounts = nodes.add("Abs", data)
-    return amounts if order == 1 else nodes.add("Pow", amounts, nodes.number(order, call.tensor(0).dtype))
+    return amounts if order == 1 else nodes.add("Pow", amounts, nodes.number(order, _WIDE))
 
 
 def _root(call: Call, nodes: NodeList, sums: str, out: str) -> None:
-    """The p-th root of sums of powers."""
-    order = call.number("p", 2)
+    """The p-th root of sums of powers, of the input's type."""
+    order, dtype = call.number("p", 2), call.tensor(0).dtype
+    wide = out if dtype == _WIDE else nodes.fresh(f"{nodes.stem}/root")
     if order == 1:
-        nodes.add("Identity", sums, out=out)
+        nodes.add("Identity", sums, out=wide)
     elif order == 2:
-        nodes.add("Sqrt", sums, out=out)
+        nodes.add("Sqrt", sums, out=wide)
     else:
-        nodes.add("Pow", sums, nodes.number(1 / order, call.tensor(0).dtype), out=out)
+        nodes.add("Pow", sums, nodes.number(1 / order, _WIDE), out=wide)
+    if wide != out:
+        nodes.cast(wide, dtype, out=out)
 
 
 def _other_order(_: onnx.NodeProto, call: Call) -> object | None:

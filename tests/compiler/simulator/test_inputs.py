@@ -10,9 +10,11 @@ from onnx import TensorProto, helper
 
 from compiler.errors import LimitError, RequestError
 from compiler.frontend.source import ModelSource
-from compiler.simulator.indices import LARGEST, largest_index
+from compiler.ir.graph import Graph
+from compiler.simulator.indices import LARGEST, index_range
 from compiler.simulator.inputs import random_inputs
 from compiler.simulator.reference import run_reference
+from tests.compiler.frontend.decompose.test_grouped_query import Form
 from tests.compiler.test_values import graph_of
 from tests.exported import ExportedModel, exported_models
 from tests.models import Model
@@ -23,6 +25,13 @@ FLOAT, INT, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT3
 def made(model: Model, seed: int = 0, **dims: int) -> dict[str, Any]:
     """Inputs of a model of our own."""
     return random_inputs(model.graph(dims or None), seed)
+
+
+def largest_index(graph: Graph, name: str) -> int | None:
+    """The largest value of an input that indexes from 0 on; None if it indexes nothing."""
+    found = index_range(graph, name)
+    assert found is None or found.low == 0
+    return None if found is None else found.high
 
 
 # Repeatable
@@ -218,15 +227,48 @@ def token_models() -> list[ExportedModel]:
     return list(found.values())
 
 
-def test_a_mask_whose_sum_is_compared_with_positions_is_full() -> None:
+@pytest.mark.parametrize("dtype", [INT, INT32, BOOL])
+def test_rows_of_a_mask_whose_sum_is_compared_with_positions_are_ones_and_then_zeros(dtype: int) -> None:
+    """Three tokens come behind a past, so no row counts fewer."""
     model = Model()
-    mask, other = (model.input([3, 40], name, INT) for name in ("mask", "other"))
-    count = model.node("ReduceSum", [mask, model.ints(1)], keepdims=1)
-    model.output(model.node("Less", [model.constant(np.arange(40)), count]), BOOL)
+    mask, other = model.input([4, 8], "mask", dtype), model.input([3, 40], "other", INT)
+    counted = mask if dtype == INT else model.node("Cast", [mask], to=INT)
+    total = model.node("ReduceSum", [counted, model.ints(1)], keepdims=1)
+    own = model.node("Add", [model.node("Sub", [total, model.ints(3)]), model.constant(np.arange(3))])
+    columns = model.constant(np.arange(8).reshape(8, 1, 1))
+    model.output(model.node("LessOrEqual", [columns, own]), BOOL)
     model.output(model.node("ReduceSum", [other, model.ints(1)], keepdims=1), INT)
     found = made(model)
-    assert set(found["mask"].ravel()) == {1}
+    rows = found["mask"].astype(int)
+    assert (np.sort(rows)[:, ::-1] == rows).all()
+    assert len(set(rows.sum(axis=1))) == 4
+    assert set(rows.sum(axis=1)) <= set(range(3, 9))
+    assert rows[0].sum() < 8
     assert len(set(found["other"].ravel())) > 2
+
+
+def test_indices_that_are_also_summed_stay_in_their_table() -> None:
+    model, tokens, table = embedding(1)
+    total = model.node("ReduceSum", [tokens, model.ints(1)], keepdims=1)
+    model.output(model.node("Min", [total, model.ints(9)]), INT)
+    model.output(model.node("Gather", [table, tokens]))
+    assert set(made(model)["tokens"].ravel()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("form", "low", "high"),
+    [
+        (Form(lasts=[3, 5], past=3, total=4, turned=16), 0, 3),
+        (Form(lasts=[3, 5], past=3, total=4), 0, 3),
+        (Form(lasts=[3], queries=3, past=9, total=8, turned=16), 2, 8),
+        (Form(lasts=[5, 5], queries=6, past=None), 0, 5),
+        (Form(lasts=[5, 5], queries=6, past=None, attributes={"causal": 0}), 0, 5),
+    ],
+)
+def test_what_says_where_keys_end_stays_within_their_places(form: Form, low: int, high: int) -> None:
+    found = index_range(form.model().graph(), "lasts")
+    assert found is not None
+    assert (found.low, found.high) == (low, high)
 
 
 @pytest.mark.parametrize("model", token_models(), ids=lambda model: str(model.network))

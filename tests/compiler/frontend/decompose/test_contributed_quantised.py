@@ -81,3 +81,23 @@ def test_attention_of_integers_is_a_product_and_attention(
     for name in names:
         model.output(name, TensorProto.FLOAT)
     assert "Softmax" in ops_that_agree(model, feeds, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes", "reason"),
+    [
+        (np.int8, {}, "data is of uint8"),
+        (np.uint8, {"qkv_hidden_sizes": [8, 8, 8]}, "its attributes are among"),
+        (np.uint8, {"do_rotary": 1}, "nothing is turned"),
+    ],
+)
+def test_an_attention_of_integers_in_another_form_says_why_it_stays(
+    dtype: type[np.generic], attributes: dict[str, Any], reason: str
+) -> None:
+    model = Contributed(opset=17)
+    data = model.input([1, 3, 8], dtype=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    scale = model.constant(np.float32(0.01))
+    inputs = [data, model.constant(np.ones((8, 24), np.uint8)), model.weight(24), scale, scale]
+    model.output(model.node("QAttention", inputs, domain="com.microsoft", num_heads=2, **attributes))
+    (host,) = model.graph().host.values()
+    assert reason in host.reason

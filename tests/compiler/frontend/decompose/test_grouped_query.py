@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from compiler.compile import compile_model
+from compiler.errors import InternalError
+from compiler.frontend.decompose import grouped_query
+from compiler.frontend.decompose.node_builder import NodeList
 from compiler.frontend.source import ModelSource
 from compiler.options import DimRange, Options
 from compiler.profile import builtin_profile
@@ -138,12 +141,37 @@ def test_queries_see_the_keys_that_onnx_runtime_lets_them_see(name: str) -> None
         (Form(lasts=[5], attributes={"local_window_size": 0}), "a window holds a key"),
         (Form(lasts=[5], attributes={"do_rotary": 1}), "a rotation has angles"),
         (Form(lasts=[5, 5], queries=2, past=4), "one query, or one text"),
+        (Form(lasts=[5], outputs=2), "both caches or none come out"),
+        (Form(lasts=[5], turned=8), "whole heads are turned"),
+        (Form(lasts=[40], past=40, total=41, turned=16), "all positions have angles"),
+        (Form(lasts=[5, 3], **PROMPT, attributes={"causal": 0, "local_window_size": 2}), "a window looks back only"),
+        (Form(lasts=[5], attributes={"local_window_size": 2**40}), "a window is that of some text"),
+        (Form(lasts=[5], attributes={"kv_cache_bit_width": 8}), "its attributes are among"),
+        (Form(lasts=[5], attributes={"k_quant_type": "PER_TENSOR"}), "its attributes are among"),
         (Form(lasts=[5], attributes={"sliding_window_cache": 1, "local_window_size": 3}), "the cache holds all keys"),
     ],
 )
 def test_what_is_not_written_stays_on_the_host_with_a_reason(form: Form, reason: str) -> None:
     (host,) = form.model().graph().host.values()
     assert reason in host.reason
+
+
+def test_attributes_that_ask_for_nothing_are_passed_over() -> None:
+    assert not Form(lasts=[5], attributes={"kv_cache_bit_width": 0, "k_quant_type": "NONE"}).model().graph().host
+
+
+def test_a_node_that_makes_no_sense_is_the_hosts() -> None:
+    """Its table of angles has no axis."""
+    model = Form(lasts=[5, 3], turned=16).model()
+    model.nodes[-1].input[7] = model.constant(np.float32(0))
+    (host,) = model.graph().host.values()
+    assert "whole heads are turned" in host.reason
+
+
+def test_lengths_that_do_not_fit_are_named_as_the_model_names_them() -> None:
+    dims: dict[str, int] = {"batch_size": 2, "sequence_length": 1, "past_sequence_length": 7}
+    hosts = Decoder(layers=1).graph(dims | {"total_sequence_length": 8}).host.values()
+    assert any("total_sequence_length, with a past of past_sequence_length" in host.reason for host in hosts)
 
 
 DECODE: dict[str, int | DimRange] = {
@@ -175,6 +203,22 @@ def test_a_decoder_runs_whole_on_the_chip(
     assert str(values.judge).startswith("ONNX Runtime")
     assert len(values.outputs) == 5
     assert all(output.holds for output in values.outputs)
+
+
+def test_the_check_of_values_sees_a_decoder_that_leaves_no_key_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One query sees all keys up to its own, so only a text that is shorter than the cache tells."""
+
+    def at_the_end(nodes: NodeList, form: Any, last: str) -> str:
+        whole = nodes.number(form.total - form.queries, "int32")
+        return nodes.add("Add", nodes.add("Mul", last, nodes.number(0, "int32")), whole)
+
+    monkeypatch.setattr(grouped_query, "_first", at_the_end)
+    with pytest.raises(InternalError, match="other values than the model"):
+        compile_model(
+            Decoder(layers=1).data(),
+            builtin_profile("edge4"),
+            Options(fusion="rules", dims=DECODE, degraded="error"),
+        )
 
 
 @pytest.mark.matrix(first=1, rest=1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import TensorProto
 
 from tests.compiler.frontend.decompose.test_few_bits import ops_that_agree
 from tests.models import Model
@@ -30,6 +32,24 @@ def pool(kind: str, shape: list[int], **attributes: Any) -> Model:
 def test_powers_are_summed_over_windows(kind: str, shape: list[int], attributes: dict[str, Any]) -> None:
     model = pool(kind, shape, **attributes)
     ops_that_agree(model, {"x": model.random.standard_normal(shape).astype("float32")}, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "scale"),
+    [
+        ("LpPool", {"kernel_shape": [3, 3]}, 200),
+        ("LpPool", {"kernel_shape": [3, 3]}, 1e-3),
+        ("GlobalLpPool", {"p": 3}, 40),
+        ("GlobalLpPool", {"p": 1}, 100),
+    ],
+)
+def test_powers_beyond_float16_have_a_root_that_is_not(kind: str, attributes: dict[str, Any], scale: float) -> None:
+    model = Model(opset=18)
+    made = model.node(kind, [model.input([1, 2, 16, 16], "x", TensorProto.FLOAT16)], **attributes)
+    model.output(made, TensorProto.FLOAT16)
+    data = (scale * model.random.standard_normal([1, 2, 16, 16])).astype("float16")
+    assert np.isfinite(model.run({"x": data})[0]).all()
+    ops_that_agree(model, {"x": data}, 1e-3)
 
 
 @pytest.mark.parametrize(
