@@ -25,7 +25,7 @@ from compiler.fusion.candidate import SegmentCompilers
 from compiler.fusion.fuse import FuseSegments, verify_fused
 from compiler.fusion.groups import FusedGraph
 from compiler.fusion.map_chips import MapToChips
-from compiler.garbage import collect_if_many, collection_paused
+from compiler.garbage import collection_paused
 from compiler.ir.graph import Graph
 from compiler.ir.layout import DEFAULT_LAYOUT
 from compiler.ir.verify import verify_graph
@@ -297,7 +297,6 @@ def run_passes(passes: Sequence[Pass], value: Any, observer: Observer) -> tuple[
             continue
         if observer.cancelled():
             raise CompilationCancelledError(current.name)
-        collect_if_many()
         observer.phase(current.name, step + 1, len(passes))
         if isinstance(current, LowerModel):
             checkpoints = {True: (step, value)}

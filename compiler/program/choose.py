@@ -22,7 +22,6 @@ from compiler.fusion.groups import FusedSegment, Group, Origin, Simulated, Simul
 from compiler.fusion.map_chips import MappedGraph, MapToChips
 from compiler.fusion.rivals import Rivals
 from compiler.fusion.segment_graph import bits
-from compiler.garbage import collect_if_many
 from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.partition import Refused
@@ -404,7 +403,6 @@ class _Chooser:
                 totals = self._alike[only.likeness] = self._figures(time)
             return _Met(choice, totals, only.original or only)
 
-        collect_if_many()
         return _if_it_can_be(simulated) or _Met(choice, None)
 
     def _forget(self, group: int, choices: Sequence[Choice]) -> None:

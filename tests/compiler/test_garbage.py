@@ -6,9 +6,8 @@ import gc
 
 import pytest
 
-from compiler import garbage
 from compiler.fusion.evaluate import Evaluator
-from compiler.garbage import collect_if_many, collection_paused
+from compiler.garbage import collection_paused
 from compiler.ops.op_facts import graph_facts
 from compiler.options import Options
 from compiler.profile import builtin_profile
@@ -34,32 +33,6 @@ def test_a_pause_inside_a_pause_does_not_end_it() -> None:
     with collection_paused():
         with collection_paused():
             pass
-        assert not gc.isenabled()
-
-
-class _Round:
-    """An object that knows itself."""
-
-    def __init__(self) -> None:
-        self.own = self
-
-
-def _rounds() -> int:
-    return sum(isinstance(one, _Round) for one in gc.get_objects())
-
-
-def test_cycles_go_during_a_pause_once_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "_MANY", 1000)
-    with collection_paused():
-        gc.collect()
-        for _ in range(800):
-            _Round()
-        collect_if_many()
-        assert _rounds() == 800
-        for _ in range(800):
-            _Round()
-        collect_if_many()
-        assert _rounds() == 0
         assert not gc.isenabled()
 
 
