@@ -50,8 +50,8 @@ _TILES: Final = 4
 _FEW_TILES: Final = 64
 # Another tiling of a group is tried if it may save more than this part of the objective.
 _LEAST_GAIN: Final = 0.002
-# A whole program takes at least this share of what its groups take each by itself. Of 16 plans of 4 light networks on
-# edge4 and cluster4x4, most of single ops: 0.953 to 1.04 of that; of 60 of 15 small networks 0.753 at least.
+# A whole program takes at least this share of what its groups take each by itself. Shares measured: 0.953 to 1.04 for
+# 16 plans of 4 light networks on edge4 and cluster4x4, most of single ops; from 0.753 on for 60 plans of 15 small ones.
 _OF_ALONE: Final = 0.95
 _OF_ALONE_SMALL: Final = 0.75
 # The stages that refuse a plan by a LimitError.

@@ -215,7 +215,7 @@ def _outside(node: onnx.NodeProto, call: Call) -> object | None:
 
 
 def _repeated(node: onnx.NodeProto, call: Call) -> object | None:
-    """A reduction that is not known, or one at positions of which one comes twice. Illegal ranks are refused later."""
+    """The reduction, if ONNX has none of this name or if two updates meet at one position. Illegal ranks pass here."""
     reduction, positions = call.text("reduction", "none"), _known(call, 1)
     if reduction == "none" or positions is None or not positions.size:
         return None

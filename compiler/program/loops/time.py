@@ -96,7 +96,7 @@ class ProgramTime:
         return dict(zip(self.program.group_names, lengths.tolist(), strict=True))
 
     def parts(self) -> Iterator[tuple[str, ProgramTime]]:
-        """Each group of the plan by itself, on an otherwise idle chip: what its price estimates."""
+        """Each group of the plan by itself, on an otherwise idle chip, its commands in the order of the program."""
         groups = self.program.group_numbers
         for number, name in enumerate(self.program.group_names):
             mine = np.flatnonzero(groups == number)

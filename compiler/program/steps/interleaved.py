@@ -1,4 +1,4 @@
-"""Neighbouring groups as one list: an engine may begin the next group while it waits for the last results of one.
+"""Orders neighbouring groups together: an engine may begin a group while it waits for results of the one before.
 
 Groups whose commands are listed one by one need not come one after another. Engines that wait for the last results of a
 group may go on with the first loads of the next one, where these meet nothing in a memory that is still in use. As in a
@@ -22,8 +22,8 @@ from compiler.program.timing.demands import Demands
 from compiler.program.timing.order import fastest, ready_first
 from compiler.program.timing.ticks import Ints
 
-# Groups are interleaved as long as they have at most so many steps together: an engine looks at all of them whenever it
-# takes a command. What of it is lost is what the groups at both sides of a border would have overlapped.
+# So many steps at most are ordered together, since an engine looks at all of them whenever it takes a command. With 128
+# mamba2 gains nothing and ResNet-50 1.6 %, with 512 they gain 8 and 2 %, on cluster4x4; either takes less than a second.
 _STEPS_MAX: Final = 512
 
 
@@ -73,7 +73,7 @@ def _fastest(run: Sequence[OrderedGroup], program: Program, demands: Demands, co
     places[order] = np.arange(len(order))
     nodes = conflicts.node_of[first:end][order]
     inside = (conflicts.before >= first) & (conflicts.after < end)
-    through_dram = _through_dram(nodes, conflicts)
+    through_dram = _waits_through_dram(nodes, conflicts)
     names, owners = (
         np.concatenate([places[column[inside] - first], its])
         for column, its in zip((conflicts.before, conflicts.after), through_dram, strict=True)
@@ -89,9 +89,10 @@ def _fastest(run: Sequence[OrderedGroup], program: Program, demands: Demands, co
     return order
 
 
-def _through_dram(nodes: Ints, conflicts: Conflicts) -> tuple[Ints, Ints]:
-    """What reads in the DRAM what a group before wrote: by pair the last command of the writing node, and a command of
-    the reading one. `nodes`: of the commands, in their order.
+def _waits_through_dram(nodes: Ints, conflicts: Conflicts) -> tuple[Ints, Ints]:
+    """Pairs of commands, of which the second reads a tensor in the DRAM and the first is the last that writes it.
+
+    First the last command of each writing node, then every command of the node that reads. `nodes`: by command.
     """
     by_node = np.argsort(nodes, kind="stable")
     starts = np.searchsorted(nodes[by_node], np.arange(len(conflicts.nodes.codes) + 1))

@@ -1,6 +1,6 @@
-"""Keys of actions as rows: all that commands have but their numbers (PROG-1).
+"""Keys as rows of a program: what a command has at all tiles, without addresses and positions (PROG-1).
 
-Made once for a group. A group that is equal to another one has its rows, with steps, tables and operands of its own.
+Rows are made once for a group. An equal group takes them with steps, tables and operands of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DIMS: Final = 6
 # The place that is the DRAM.
 DRAM: Final = 0
 FORM: Final = np.dtype([("counts", "<i8", (_DIMS,)), ("strides", "<i8", (_DIMS,))])
-# Columns of what is touched.
+# Columns of accesses.
 _COLUMNS: Final = 5
 PLACE, NUMBER, LOW, OF_FORM, IS_WRITE = range(_COLUMNS)
 _IS_WRITE: Final = attrgetter("is_write")
@@ -32,13 +32,17 @@ _IS_WRITE: Final = attrgetter("is_write")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KeyRows:
-    """Some keys. By key a row of COMMAND without addresses, `call` of calls is 0; of CALL, which names its bindings.
+    """The keys of a group, by key:
 
-    `fields`: by key which field of which binding each of its numbers behind the first `own` is, as binding times
-    (1 + MAX_AXES) plus 0 for the address or 1 plus the axis. `entries`: lengths and part of a call's entry, None of
-    copies. `touched`: what commands read and then what they write, in columns: memory, the number that says where, how
-    far from there the first byte lies, which of the `forms` it has, and whether it is written. `in_dram`: which numbers
-    are addresses in DRAM.
+    - `commands`, `calls`: its row of COMMAND (addresses are 0; `call` is 0 of a call, -1 of a copy) and of CALL, which
+      names its rows of `bindings`.
+    - `own`: how many of its numbers belong to a call's entry; they come first. `entries`: lengths and part of that
+      entry (`Call`), None of a copy.
+    - `fields`: where each number behind those goes: binding x (1 + MAX_AXES), plus 0 for the address or 1 + axis for a
+      start.
+    - `touched`: the memory accesses, reads before writes, as rows of PLACE, NUMBER (which number is the address), LOW
+      (bytes from there to the first one), OF_FORM (an index of `forms`), IS_WRITE.
+    - `in_dram`: which of its numbers are addresses in DRAM.
     """
 
     commands: Rows
@@ -103,7 +107,7 @@ def _commands(keys: Sequence[Copy | Call]) -> Rows:
 
 
 def _calls(keys: Sequence[Copy | Call]) -> tuple[Rows, Rows, Lists]:
-    """Calls and bindings of each key that is a call, and which field of which binding each of its numbers is."""
+    """Rows of CALL by key (of copies without bindings), rows of BINDING, and `KeyRows.fields`."""
     calls: list[tuple[int, ...]] = []
     bindings: list[tuple[object, ...]] = []
     places: list[list[int]] = []
@@ -123,7 +127,7 @@ def _calls(keys: Sequence[Copy | Call]) -> tuple[Rows, Rows, Lists]:
 
 
 def _touched(keys: Sequence[Copy | Call]) -> tuple[Lists, Rows]:
-    """By key what it touches, and the forms of all that: counts and strides."""
+    """`KeyRows.touched`, and the forms of these accesses: counts and strides."""
     patterns: dict[tuple[Numbers, Numbers], tuple[int, int]] = {}
     forms: dict[tuple[Numbers, Numbers], int] = {}
     rows: list[tuple[int, ...]] = []
