@@ -23,7 +23,7 @@ from compiler.program.timing.order import fastest, ready_first
 from compiler.program.timing.ticks import Ints
 
 # So many steps at most are ordered together, since an engine looks at all of them whenever it takes a command. With 128
-# mamba2 gains nothing and ResNet-50 1.6 %, with 512 they gain 8 and 2 %, on cluster4x4; either takes less than a second.
+# mamba2 gains nothing and ResNet-50 1.6 %, with 512 they gain 8 and 2 %, on cluster4x4; either takes below a second.
 _STEPS_MAX: Final = 512
 
 
