@@ -1,21 +1,19 @@
 """The pass that chooses plans by simulation: what is lowered is what takes least when it runs (SCHED-7).
 
-For each segment these plans are compared: the one of least price; the best that is found by simulating single groups,
-formed anew under corrected prices or with other tilings; those of `rules` and `none`, unless a sample of their groups
-shows that they take more (`outlook.py`). The one whose whole program takes least is taken.
+For each segment these plans are compared: the one of least price; the best that are found by simulating single groups
+(`alone.py`), formed anew under corrected prices or with other tilings; those of `rules` and `none`, unless a sample of
+their groups shows that they take more (`outlook.py`). The one whose whole program takes least is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple
 
 from compiler.cost.model import Cost
 from compiler.cost.objective import Totals, objective_value
-from compiler.degraded import DEFECTS
-from compiler.errors import LimitError
 from compiler.fusion.fuse import verify_fused
 from compiler.fusion.grouped import Grouped
 from compiler.fusion.groups import FusedSegment, Group, Origin, Simulated, SimulatedPlan
@@ -26,16 +24,12 @@ from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
 from compiler.partition.partition import Refused
 from compiler.profile.schema import Profile
-from compiler.program.errors import ProgramError
-from compiler.program.loops.time import ProgramTime, time_under
+from compiler.program.alone import GroupsAlone, UsedUpError, choice_of, figures_of, if_it_can_be
+from compiler.program.loops.time import ProgramTime
 from compiler.program.lower import LoweredSegment, LowerSegments, key_of, no_programs
 from compiler.program.outlook import least_of, sampled, tiles_of
-from compiler.program.steps.equal_groups import SegmentGroup
-from compiler.program.steps.group_steps import TooManyActionsError
-from compiler.program.timing.energy import energy_by_level
-from compiler.tiling.choose import Refusal
 from compiler.tiling.finished import Choice
-from compiler.tiling.tile import NOTHING_HANDED, Tiling
+from compiler.tiling.tile import NOTHING_HANDED
 
 # The work of choosing: other tilings tried for a group, groups for which they are tried, and new groupings.
 _TILINGS: Final = 4
@@ -54,10 +48,9 @@ _LEAST_GAIN: Final = 0.002
 # 16 plans of 4 light networks on edge4 and cluster4x4, most of single ops; from 0.753 on for 60 plans of 15 small ones.
 _OF_ALONE: Final = 0.95
 _OF_ALONE_SMALL: Final = 0.75
-# The stages that refuse a plan by a LimitError.
-_STAGES: Final = ("lower", "simulate")
-
-_T = TypeVar("_T")
+# Other groups are compared as a whole if this share of what they take one by one is less than what the best ones take
+# (long programs: they take long to put together). Inception-v1 on cluster4x4 gains 1 % by groups that take 0.3 % more.
+_NEAR: Final = 0.98
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +91,6 @@ def _totals(found: FusedSegment) -> Totals:
     return Totals.of(group.choice.cost for group in found.groups)
 
 
-class _Met(NamedTuple):
-    """A group with a tiling, what it takes by itself (None: it has no program), and the group that others are like."""
-
-    choice: Choice
-    totals: Totals | None
-    original: SegmentGroup | None = None
-
-
 class _Tried(NamedTuple):
     """A plan whose whole program was simulated, and what that takes: the `ticks` of the program."""
 
@@ -115,10 +100,6 @@ class _Tried(NamedTuple):
     totals: Totals
 
 
-class _UsedUpError(LimitError):
-    """A group cannot be simulated by itself with what is left of the budget."""
-
-
 class _Chooser:
     """The plans of one segment, and what was simulated of it. `outside`: totals of the other segments."""
 
@@ -126,13 +107,7 @@ class _Chooser:
         self._lowering, self._profile, self._facts = choose.lowering, choose.profile, facts
         self._objective, self._rate = choose.options.objective, choose.profile.dram_bytes_per_cycle
         self._rivals, self._outside = rivals, outside
-        # what groups take by themselves: by ops and tiling, and by what those that take the same have in common
-        self._alone: dict[tuple[int, Tiling], _Met] = {}
-        self._alike: dict[tuple[object, ...], Totals] = {}
-        # what takes more than all of a budget to be lowered
-        self._too_long: set[tuple[int, Tiling]] = set()
-        self._left = self._budget = self._tilings = 0
-        self._tiles_max: float = inf
+        self._alone = GroupsAlone(choose.lowering, facts, rivals.segment, self._value)
         self._actions_max: float = inf
 
     def chosen(self, by_price: FusedSegment) -> FusedSegment:
@@ -158,7 +133,9 @@ class _Chooser:
         self._prove_best(tried)
         if not tried:
             return by_price
-        simulated = Simulated(plans=tuple(map(self._plan, tried)), tilings=self._tilings, excluded=tuple(excluded))
+        simulated = Simulated(
+            plans=tuple(map(self._plan, tried)), tilings=self._alone.simulated, excluded=tuple(excluded)
+        )
         if tried[0].origin == "price":
             return replace(by_price, simulated=simulated)
         return self._rivals.finished(tried[0].grouped, simulated)
@@ -168,18 +145,15 @@ class _Chooser:
         first, lowered = self._rivals.found, self._whole(by_price)
         if lowered is None or lowered.time is None:
             return None
-        self._left = self._budget = max(_ACTIONS, lowered.actions)
+        self._alone.budget = max(_ACTIONS, lowered.actions)
         self._actions_max = max(_ACTIONS, _TILES * lowered.actions)
-        self._tiles_max = max(_FEW_TILES, _TILES * tiles_of(by_price.groups))
-        self._meet(first)
+        self._alone.tiles_max = max(_FEW_TILES, _TILES * tiles_of(by_price.groups))
+        self._learn(first)
         return self._tried("price", first, lowered.time)
 
-    def _meet(self, grouped: Grouped) -> None:
-        """What the groups of a plan that was simulated take by themselves."""
-        its = self._lowering.lowered.programs[key_of(self._bare(grouped).groups)]
-        for group, (_, part), ticks in zip(grouped.groups, its.timed().parts(), its.alone, strict=True):
-            choice = _choice(grouped, group)
-            self._alone[group, choice.tiling] = _Met(choice, self._figures(replace(part, ticks=ticks)))
+    def _learn(self, grouped: Grouped) -> None:
+        """What the groups of a plan take by themselves whose whole program was simulated."""
+        self._alone.learn(grouped, self._lowering.lowered.programs[key_of(self._bare(grouped).groups)])
 
     def _time_of(self, grouped: Grouped) -> ProgramTime | None:
         """The time of a plan's program; None if it has none, or exceeds a limit."""
@@ -214,11 +188,11 @@ class _Chooser:
         The sample grows until the plan is out by all standard errors, or until its budget is used up: then the mean
         decides.
         """
-        self._left = self._budget
-        choices = {group: _choice(grouped, group) for group in grouped.groups}
+        self._alone.refill()
+        choices = {group: choice_of(grouped, group) for group in grouped.groups}
         known, open_ = Totals(), list[int]()
         for group, choice in choices.items():
-            its = met_before.totals if (met_before := self._alone.get((group, choice.tiling))) else None
+            its = self._alone.known(group, choice)
             if its is None:
                 open_.append(group)
             else:
@@ -233,9 +207,9 @@ class _Chooser:
             if not self._may_beat(known + least_of(unknown, [*met], self._rate), best):
                 return False
             try:
-                its = self._of(group, choices[group])
-            except _UsedUpError:
-                if self._left <= 0:
+                its = self._alone.of(group, choices[group])
+            except UsedUpError:
+                if self._alone.left <= 0:
                     return self._may_beat(known + least_of(unknown, [*met], self._rate, 0.0), best)
                 left_out.append(costs[number])
                 continue
@@ -245,11 +219,20 @@ class _Chooser:
             met[Totals.of((costs[number],)), its] = None
         return self._may_beat(known + least_of(left_out, [*met], self._rate, 0.0), best)
 
+    @property
+    def _is_long(self) -> bool:
+        """Whether a whole program takes long to put together, beside the groups that it consists of."""
+        return self._alone.budget > _ACTIONS
+
+    @property
+    def _near(self) -> float:
+        """What groups take at least of what others take if they may be better as a whole, both one by one."""
+        return _NEAR if self._is_long else _OF_ALONE_SMALL
+
     def _may_beat(self, alone: Totals, best: _Tried) -> bool:
         """Whether a program may take less than the best one if its groups take this each by itself."""
-        share = _OF_ALONE if self._budget > _ACTIONS else _OF_ALONE_SMALL
-        least = replace(alone, cycles=share * alone.cycles, energy_pj=share * alone.energy_pj)
-        return self._value(least) <= self._value(best.totals)
+        share = _OF_ALONE if self._is_long else _OF_ALONE_SMALL
+        return self._value(_scaled(alone, share)) <= self._value(best.totals)
 
     def _others(self, first: Grouped, least: _Tried) -> Iterator[tuple[Origin, Grouped]]:
         """Other plans: the best by sums over simulated groups, then those of the other strategies."""
@@ -260,11 +243,11 @@ class _Chooser:
 
     # --- groups by themselves -----------------------------------------------------------------------------------------
 
-    def _better(self, first: Grouped, price: _Tried) -> list[Grouped]:
-        """The best plan by sums over groups that were simulated by themselves; `price`: what `first` takes.
+    def _better(self, first: Grouped, price: _Tried) -> Iterator[Grouped]:
+        """The best plans by sums over groups that were simulated by themselves; `price`: what `first` takes.
 
-        Where tensors stay on the chip between groups also that plan without, and the given one, unless they take more:
-        how long groups wait for each other only their whole program tells.
+        Where tensors stay on the chip between groups also that plan without, and the given one, unless they take more,
+        and other groups that take little more: how groups work side by side only their whole program tells.
         """
         best = apart = self._rivals.taken_apart(first) if first.apart else first
         if first.apart:
@@ -273,45 +256,65 @@ class _Chooser:
             if time is None:
                 best = apart = first
             else:
-                self._meet(apart)
-        least = self._sum(best)
+                self._learn(apart)
+        least = self._alone.sum_of(best)
         assert least is not None
-        self._left = self._budget
-        tried = {first.groups}
+        self._alone.refill()
+        tried, near = {first.groups}, list[tuple[Grouped, Totals]]()
         for turn in range(_REGROUPED):
-            if self._left <= 0:
+            if self._alone.left <= 0:
                 break
             other = (first.unmoved if turn == 0 else None) or self._regrouped(best)
             if other is None or other.groups in tried:
                 break
             tried.add(other.groups)
-            its = self._sum(other, least)
-            if its is not None:
-                best, least = other, its
-        plain = self._retiled(best, least)
-        handed = plain if plain.apart else self._handed(plain)
-        return [plain, *([handed] if handed.apart else []), apart]
+            its = self._alone.sum_of(other, below=self._value(_scaled(least, 1 / self._near)))
+            if its is None:
+                continue
+            if self._value(its) < self._value(least):
+                (other, its), (best, least) = (best, least), (other, its)
+            near.append((other, its))
+        if not self._is_long:
+            self._alone.refill()
+        yield from self._with_tilings(best, least)
+        yield apart
+        self._alone.refill()
+        for other, its in sorted(near, key=lambda one: self._value(one[1])):
+            if self._value(_scaled(its, self._near)) >= self._value(least):
+                break
+            yield other
+            if not self._is_long:
+                yield from self._with_tilings(other, its)
+
+    def _with_tilings(self, grouped: Grouped, totals: Totals) -> Iterator[Grouped]:
+        """Groups, which take `totals`, with other tilings; then the same with tensors that stay on the chip."""
+        plain = self._retiled(grouped, totals)
+        yield plain
+        if not plain.apart:
+            handed = self._handed(plain)
+            if handed.apart:
+                yield handed
 
     def _handed(self, plain: Grouped) -> Grouped:
         """A plan in which tensors stay on the chip between groups of those runs that then take less."""
-        handed, totals = self._rivals.handed(plain, self._outside), self._sum(plain)
+        handed, totals = self._rivals.handed(plain, self._outside), self._alone.sum_of(plain)
         taken: dict[int, Choice] = {}
         if totals is None:
             return plain
-        self._left = self._budget
+        self._alone.refill()
         for run in handed.apart:
-            if self._left <= 0:
+            if self._alone.left <= 0:
                 break
             try:
-                pairs = [(self._of(g, _choice(plain, g)), self._of(g, _choice(handed, g))) for g in run]
-            except _UsedUpError:
+                pairs = [(self._alone.of(g, choice_of(plain, g)), self._alone.of(g, choice_of(handed, g))) for g in run]
+            except UsedUpError:
                 continue
             changed = totals
             for before, after in pairs:
                 changed = changed - (before or Totals()) + (after or Totals())
             if not any(None in pair for pair in pairs) and self._value(changed) < self._value(totals):
                 totals = changed
-                taken |= {group: _choice(handed, group) for group in run}
+                taken |= {group: choice_of(handed, group) for group in run}
         runs = tuple(run for run in handed.apart if taken.keys() >= run.keys())
         return replace(self._rivals.with_tilings(plain, taken), apart=runs)
 
@@ -320,21 +323,21 @@ class _Chooser:
         better: dict[int, Choice] = {}
 
         def may_save(group: int) -> float:
-            cost, its = _choice(grouped, group).cost, self._of(group, _choice(grouped, group))
+            cost, its = choice_of(grouped, group).cost, self._alone.of(group, choice_of(grouped, group))
             assert its is not None
             return float(its.cycles - max(cost.dram_cycles, cost.compute_cycles))
 
         # first those with most to gain: what transfers and computation do not hide of each other
         for group in sorted(grouped.groups, key=lambda group: (-may_save(group), group))[:_RETILED]:
-            own = _choice(grouped, group)
+            own = choice_of(grouped, group)
             # what stays on the chip between groups fits their tilings
             if not self._rivals.may_change(group) or own.tiling.configuration.handover != NOTHING_HANDED:
                 continue
-            best = self._of(group, own)
+            best = self._alone.of(group, own)
             assert best is not None
-            others = self._rivals.tilings(group, own, _TILINGS) if self._left > 0 else []
+            others = self._rivals.tilings(group, own, _TILINGS) if self._alone.left > 0 else []
             for other in others:
-                if self._left <= 0:
+                if self._alone.left <= 0:
                     break
                 if other.tiling.tiles * other.tiling.core_tiles > _TILES * own.tiling.tiles * own.tiling.core_tiles:
                     continue
@@ -342,23 +345,23 @@ class _Chooser:
                 if self._value(least)[0] > (1 - _LEAST_GAIN) * self._value(totals)[0]:
                     continue
                 try:
-                    its = self._of(group, other)
-                except _UsedUpError:
+                    its = self._alone.of(group, other)
+                except UsedUpError:
                     continue
                 if its is not None and self._value(totals - best + its) < self._value(totals):
                     totals, best, better[group] = totals - best + its, its, other
-            self._forget(group, [other for other in others if other is not better.get(group)])
+            self._alone.forget(group, [other for other in others if other is not better.get(group)])
         return self._rivals.with_tilings(grouped, better)
 
     def _regrouped(self, grouped: Grouped) -> Grouped | None:
         """The segment grouped anew by what is known of groups."""
         met = [
             (group, Totals.of((choice.cost,)), its)
-            for (group, _), (choice, its, _) in self._alone.items()
+            for group, choice, its in self._alone.all_met()
             # what a group takes while something stays on the chip it takes beside such groups only
-            if its is not None and choice.tiling.configuration.handover == NOTHING_HANDED
+            if choice.tiling.configuration.handover == NOTHING_HANDED
         ]
-        own = self._sum(grouped)
+        own = self._alone.sum_of(grouped)
         assert own is not None
         totals = self._outside + own
         weights = {
@@ -370,68 +373,6 @@ class _Chooser:
         }
         return self._rivals.regrouped(met, weights[self._objective], self._outside)
 
-    def _of(self, group: int, choice: Choice) -> Totals | None:
-        """What a group takes by itself; None if it has no program. Raises _UsedUpError."""
-        key = group, choice.tiling
-        if key not in self._alone:
-            if key in self._too_long:
-                raise _UsedUpError("this group takes too long", stage="choose", limit=self._budget)
-            self._alone[key] = self._simulated(group, choice)
-        return self._alone[key].totals
-
-    def _simulated(self, group: int, choice: Choice) -> _Met:
-        its = Group(ops=tuple(bits(group)), choice=choice, checks=())
-        if tiles_of((its,)) > self._tiles_max:
-            return _Met(choice, None)
-        found = FusedSegment(segment=self._rivals.segment, groups=(its,), boundaries=())
-
-        def simulated() -> _Met:
-            steps = self._lowering.steps_of(self._facts, found, (its,))
-            only = steps.groups[0]
-            totals = self._alike.get(only.likeness)
-            if totals is None:
-                if self._left <= 0:
-                    raise _UsedUpError("no group is tried any more", stage="choose", limit=self._budget)
-                try:
-                    time = time_under(*steps.emitted(actions_max=self._budget)[:2])
-                except TooManyActionsError as error:
-                    self._left -= self._budget
-                    self._too_long.add((group, choice.tiling))
-                    raise _UsedUpError(error.message, stage="choose", limit=self._budget) from error
-                self._left -= steps.actions
-                self._tilings += 1
-                totals = self._alike[only.likeness] = self._figures(time)
-            return _Met(choice, totals, only.original or only)
-
-        return _if_it_can_be(simulated) or _Met(choice, None)
-
-    def _forget(self, group: int, choices: Sequence[Choice]) -> None:
-        """What was lowered for tilings that are not taken takes memory."""
-        for choice in choices:
-            key = group, choice.tiling
-            met = self._alone.get(key)
-            if met is not None and met.original is not None:
-                self._lowering.lowered.groups.forget(met.original)
-                self._alone[key] = met._replace(original=None)
-
-    def _sum(self, grouped: Grouped, below: Totals | None = None) -> Totals | None:
-        """What the groups take, each by itself; None if one could not be simulated, or if they do not take less."""
-        totals = Totals()
-        costs = [_choice(grouped, group).cost for group in grouped.groups]
-        try:
-            for number, group in enumerate(grouped.groups):
-                if below is not None:
-                    least = totals + least_of(costs[number:], [], self._rate)
-                    if self._value(least) >= self._value(below):
-                        return None
-                its = self._of(group, _choice(grouped, group))
-                if its is None:
-                    return None
-                totals += its
-        except _UsedUpError:
-            return None
-        return totals if below is None or self._value(totals) < self._value(below) else None
-
     # --- whole plans --------------------------------------------------------------------------------------------------
 
     def _whole(self, found: FusedSegment) -> LoweredSegment | None:
@@ -440,7 +381,7 @@ class _Chooser:
         One that exceeds a limit of the profile has no time; the lowering, which is asked for it next, refuses it.
         """
         known, key = self._lowering.lowered.programs, key_of(found.groups)
-        if tiles_of(found.groups) > self._tiles_max:
+        if tiles_of(found.groups) > self._alone.tiles_max:
             return None
 
         def simulated() -> LoweredSegment:
@@ -450,13 +391,13 @@ class _Chooser:
             refused = self._lowering.refused(self._facts, found, lowered) is not None
             return lowered if refused else replace(lowered, time=lowered.timed())
 
-        if key not in known and (lowered := _if_it_can_be(simulated)) is not None:
+        if key not in known and (lowered := if_it_can_be(simulated)) is not None:
             known[key] = lowered
         return known.get(key)
 
     def _proved(self, found: FusedSegment) -> LoweredSegment | None:
         """A segment's program, proved, which the lowering then has; None if it is unsafe or exceeds a limit."""
-        lowered = _if_it_can_be(lambda: self._lowering.proved(self._facts, found))
+        lowered = if_it_can_be(lambda: self._lowering.proved(self._facts, found))
         if lowered is None or isinstance(lowered, Refused):
             return None
         return lowered if self._lowering.refused(self._facts, found, lowered) is None else None
@@ -464,7 +405,7 @@ class _Chooser:
     def _bare(self, grouped: Grouped) -> FusedSegment:
         """A plan as it is lowered, without reasons."""
         groups = tuple(
-            Group(ops=tuple(bits(group)), choice=_choice(grouped, group), checks=()) for group in grouped.groups
+            Group(ops=tuple(bits(group)), choice=choice_of(grouped, group), checks=()) for group in grouped.groups
         )
         return FusedSegment(segment=self._rivals.segment, groups=groups, boundaries=())
 
@@ -477,16 +418,7 @@ class _Chooser:
         )
 
     def _tried(self, origin: Origin, grouped: Grouped, time: ProgramTime) -> _Tried:
-        return _Tried(origin, grouped, time.ticks, self._figures(time))
-
-    def _figures(self, time: ProgramTime) -> Totals:
-        moved = time.moved()
-        dram = moved.memories["dram"]
-        return Totals(
-            dram_bytes=dram.read + dram.written,
-            cycles=time.cycles,
-            energy_pj=sum(energy_by_level(time, self._profile, moved).values()),
-        )
+        return _Tried(origin, grouped, time.ticks, figures_of(time, self._profile))
 
     def _value(self, totals: Totals) -> tuple[float, float]:
         """The objective of the whole with a segment that takes this; then its cycles."""
@@ -494,25 +426,12 @@ class _Chooser:
         return float(objective_value(self._objective, whole)), float(whole.cycles)
 
 
-def _choice(grouped: Grouped, group: int) -> Choice:
-    found = grouped.evaluator.tiling(group)
-    assert not isinstance(found, Refusal)
-    return found
-
-
-def _if_it_can_be(done: Callable[[], _T]) -> _T | None:
-    """What a function returns; None where lowering or simulation fails. What a caller's time limit raises passes."""
-    try:
-        return done()
-    except LimitError as error:
-        if error.stage not in _STAGES:
-            raise
-    except (*DEFECTS, ProgramError):
-        pass
-    return None
+def _scaled(totals: Totals, share: float) -> Totals:
+    """So much of the cycles and of the energy; bytes are the same."""
+    return replace(totals, cycles=share * totals.cycles, energy_pj=share * totals.energy_pj)
 
 
 def _same(one: Grouped, other: Grouped) -> bool:
     if one.groups != other.groups:
         return False
-    return all(_choice(one, group).tiling == _choice(other, group).tiling for group in one.groups)
+    return all(choice_of(one, group).tiling == choice_of(other, group).tiling for group in one.groups)

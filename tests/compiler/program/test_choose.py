@@ -17,7 +17,7 @@ from compiler.options import parse_options
 from compiler.partition.partition import Refused
 from compiler.profile import builtin_profile
 from compiler.profile.load import profile_from_values
-from compiler.program.choose import _UsedUpError
+from compiler.program.alone import UsedUpError
 from compiler.program.lower import LoweredSegment, LowerSegments, key_of
 from compiler.report.plan import PlanSegment, plan_json
 from compiler.report.plan_search import SimulatedPlanDoc
@@ -121,6 +121,18 @@ def test_search_takes_no_more_on_random_chains(chip: str, objective: str, seed: 
     assert simulated("search") <= min(simulated("rules"), simulated("none")) * (1 + 1e-9)
 
 
+@pytest.mark.slow
+def test_groups_that_take_more_one_by_one_may_take_less_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours work side by side, which no figure of a single group says."""
+    (near,) = chip_segments(compiled(random_chain(4), "edge4"))
+    monkeypatch.setattr("compiler.program.choose._OF_ALONE_SMALL", 1.0)
+    (least,) = chip_segments(compiled(random_chain(4), "edge4"))
+    assert near.simulated is not None
+    assert least.simulated is not None
+    assert len(near.simulated.plans) > len(least.simulated.plans)
+    assert near.simulated.plans[0].simulated_cycles < 0.99 * least.simulated.plans[0].simulated_cycles
+
+
 def test_a_chip_whose_energy_is_not_stated_is_compared_too() -> None:
     def without(values: Any) -> Any:
         if isinstance(values, dict):
@@ -192,7 +204,7 @@ def test_with_nearly_no_budget_search_takes_no_more_than_other_strategies(
     chip: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("compiler.program.choose._ACTIONS", 1)
-    monkeypatch.setattr("compiler.program.choose._Chooser._simulated", _given_up)
+    monkeypatch.setattr("compiler.program.alone.GroupsAlone._simulated", _given_up)
     compilation = compiled(pyramid(), chip)
     assert not compilation.plan.degraded
     (segment,) = chip_segments(compilation)
@@ -205,7 +217,7 @@ def test_with_nearly_no_budget_search_takes_no_more_than_other_strategies(
 
 
 def _given_up(*_: object) -> None:
-    raise _UsedUpError("no group is tried any more", stage="choose")
+    raise UsedUpError("no group is tried any more", stage="choose")
 
 
 @pytest.mark.slow
