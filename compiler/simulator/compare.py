@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from math import inf, prod, sqrt
 from types import MappingProxyType
 from typing import Any, Final
@@ -37,7 +37,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.frontend.constant_values import materialise
+from compiler.errors import printable
+from compiler.frontend.constant_values import materialise, onnx_type
 from compiler.frontend.source import ModelSource
 from compiler.ir.graph import HOST, Graph, Op
 from compiler.ops import call_of, definition
@@ -95,11 +96,15 @@ def compare(tensor: str, got: Any, expected: Any, *, limit: float | None = None,
     `step` comes from `steps_of`: by so much may a few elements differ.
 
     Sequences are compared element by element; the result is that of the worst element, whose position in the sequence
-    comes first in `where`.
+    comes first in `where`. Maps (of ONNX's classical operators) have equal keys, and their values are compared in the
+    order of the reference's keys.
     """
     if isinstance(expected, list | tuple):
         return _sequences(tensor, got, expected, limit, step)
-    if expected is None or got is None or isinstance(got, list | tuple):
+    if isinstance(expected, dict) and isinstance(got, dict) and got.keys() == expected.keys():
+        keys = list(expected)
+        return compare(tensor, *(np.array([values[key] for key in keys]) for values in (got, expected)), limit=limit)
+    if expected is None or got is None or isinstance(expected, dict) or isinstance(got, list | tuple | dict):
         return _exactly(tensor, _kind(got), _kind(expected), holds=got is None and expected is None)
     a, b = np.asarray(got), np.asarray(expected)
     if a.shape != b.shape or _type_name(a) != _type_name(b):
@@ -226,7 +231,7 @@ def limits_of(graph: Graph) -> Mapping[str, float]:
         squares = max((roundings.squares for roundings in given), default=0.0)
         unit = max((roundings.unit for roundings in given), default=0.0)
         dtype = graph.tensors[op.output].dtype
-        own = _UNIT.get(dtype, 0.0)
+        own = _unit_within(dtype)
         operations, stored = _operations(graph, op)
         per_operation = (_PER_OPERATION * min(own, _UNIT["float32"])) ** 2
         squares += operations * per_operation + stored * (_PER_RESULT * own) ** 2
@@ -236,8 +241,19 @@ def limits_of(graph: Graph) -> Mapping[str, float]:
         behind[op.output] = _Roundings(squares=squares, unit=max(unit, own))
     limits = {name: limit_of_type(graph.tensors[name].dtype) for name in graph.inputs}
     for op in graph.ops:
-        limits[op.output] = _limit(behind[op.output]) if graph.tensors[op.output].dtype in _UNIT else 0.0
+        limits[op.output] = _limit(behind[op.output]) if _unit_within(graph.tensors[op.output].dtype) else 0.0
     return MappingProxyType(limits)
+
+
+def _unit_within(dtype: str) -> float:
+    """The unit roundoff of a type, or of the floats in a sequence, an optional or a map; 0 without floats.
+
+    A host node's result whose type the model does not state counts as float32; what turns out to be of integers is
+    compared exactly anyway.
+    """
+    if not dtype:
+        return _UNIT["float32"]
+    return next((unit for name, unit in _UNIT.items() if onnx_type(name) in onnx_type(dtype)), 0.0)
 
 
 def _summed(graph: Graph) -> dict[str, dict[str, int]]:
@@ -360,6 +376,8 @@ def _kind(value: Any) -> str:
         return "nothing"
     if isinstance(value, list | tuple):
         return f"sequence of {len(value)}"
+    if isinstance(value, dict):
+        return f"map of {', '.join(printable(str(key), 40) for key in islice(value, 8))}"
     array = np.asarray(value)
     return f"{_type_name(array)}{list(array.shape)}"
 

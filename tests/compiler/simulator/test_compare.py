@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from compiler.frontend.source import ModelSource
 from compiler.fusion.candidate import SegmentCompilers
@@ -158,6 +158,18 @@ def test_sequences_agree_element_by_element_and_the_worst_is_told() -> None:
     assert not compare("t", expected[0], expected).holds
 
 
+def test_maps_have_equal_keys_and_values_within_the_limit() -> None:
+    expected = [{"cat": 0.25, "dog": 0.75}, {"cat": 0.5, "dog": 0.5}]
+    rounded = [{"dog": 0.75 + 1e-7, "cat": 0.25}, {"cat": 0.5, "dog": 0.5}]
+    assert compare("t", rounded, expected, limit=1e-4).holds
+    found = compare("t", [expected[0], {"cat": 0.5, "dog": 0.6}], expected, limit=1e-4)
+    assert (found.holds, found.where, found.got, found.expected) == (False, (1, 1), 0.6, 0.5)
+    named = compare("t", {"cat": 1.0}, {"dog": 1.0})
+    assert (named.holds, named.got, named.expected) == (False, "map of cat", "map of dog")
+    assert not compare("t", np.ones(1), {0: 1.0}).holds
+    assert compare("t", {1: "a"}, {1: "a"}).holds
+
+
 def test_an_empty_optional_equals_only_an_empty_one() -> None:
     assert compare("t", None, None).holds
     assert not compare("t", np.ones(1), None).holds
@@ -165,6 +177,19 @@ def test_an_empty_optional_equals_only_an_empty_one() -> None:
 
 
 # Limits
+
+
+def test_sequences_and_maps_of_floats_have_the_limit_of_what_they_are_made_of() -> None:
+    model = Model()
+    y = model.node("MatMul", [model.input([4, 16]), model.weight(16, 8)])
+    parts = model.node("SplitToSequence", [y], axis=0)
+    lengths = model.node("SplitToSequence", [model.node("Cast", [y], to=TensorProto.INT64)], axis=0)
+    model.outputs += [
+        helper.make_tensor_sequence_value_info(parts, TensorProto.FLOAT, None),
+        helper.make_tensor_sequence_value_info(lengths, TensorProto.INT64, None),
+    ]
+    limits = limits_of(model.graph())
+    assert (limits[parts], limits[lengths]) == (1e-4, 0.0)
 
 
 def test_the_limit_of_a_type_is_that_of_one_rounding_into_it() -> None:
