@@ -221,8 +221,8 @@ class _Lowering:
 
     def _known_body(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
         """Replaces control flow whose way is known, and reads of known sequences, by other nodes; True if it did."""
-        flows = node.op_type in CONTROL_FLOW
-        body = known_body(node, call, name, self.fresh) if flows else self.sequences.nodes(node, call, self.fresh)
+        flows, fresh = node.op_type in CONTROL_FLOW, self.fresh
+        body = known_body(node, call, name, fresh, self.table) if flows else self.sequences.nodes(node, call, fresh)
         self._nodes(body or (), name, replace(scope, depth=scope.depth + 1), inner_names=flows)
         return body is not None
 

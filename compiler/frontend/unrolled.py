@@ -16,12 +16,14 @@ from onnx import helper, numpy_helper
 from compiler.frontend.decompose import DECOMPOSED
 from compiler.frontend.decompose.node_builder import MAX_UNROLLED, NodeList
 from compiler.frontend.fold import COMPILE_TIME
-from compiler.frontend.inline_functions import branch_nodes, rename
+from compiler.frontend.inline_functions import branch_nodes, captured, rename
+from compiler.frontend.loop_trips import trips_of
 from compiler.frontend.read import plain_domain
 from compiler.frontend.sequences import SEQUENCE_OPS
+from compiler.frontend.tensor_table import ValueTable
 from compiler.ir.symbol import Dim
 from compiler.ops import OP_KINDS
-from compiler.ops.base import Call
+from compiler.ops.base import Array, Call
 
 # Scan has its present form from this operator set on.
 _SCANS: Final = 9
@@ -30,14 +32,19 @@ _CARRIES_SEQUENCES: Final = 14
 _ON_CHIP: Final = frozenset((*OP_KINDS, *DECOMPOSED, *COMPILE_TIME, "Split"))
 
 
-def known_body(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str]) -> list[onnx.NodeProto] | None:
-    """The nodes in place of control flow; None if its way is not known, or it stays a loop."""
+def known_body(
+    node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str], table: ValueTable
+) -> list[onnx.NodeProto] | None:
+    """The nodes in place of control flow; None if its way is not known, or it stays a loop.
+
+    `table`: what is known of the values that bodies read from outside.
+    """
     match node.op_type:
         case "If" if 0 in call.values and not call.tensor(0).at_maxima:
             branch = "then_branch" if call.values[0].reshape(-1)[0] else "else_branch"
             return branch_nodes(_graph(node, branch), node, name, fresh)
         case "Loop":
-            return _named(_loop(node, call, name, fresh), name)
+            return _named(_loop(node, call, name, fresh, table), name)
         case "Scan" if call.opset >= _SCANS:
             return _named(_scan(node, call, name, fresh), name)
     return None
@@ -55,20 +62,18 @@ def _graph(node: onnx.NodeProto, attribute: str) -> onnx.GraphProto:
     return graph
 
 
-def _loop(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str]) -> list[onnx.NodeProto] | None:
-    """A Loop whose trips are counted by a constant, and whose condition is never false."""
+def _loop(
+    node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str], table: ValueTable
+) -> list[onnx.NodeProto] | None:
+    """A Loop whose number of trips does not depend on the model's inputs."""
     body = _graph(node, "body")
-    if 0 not in call.values or call.tensor(0).at_maxima or not _goes_on(body):
-        return None
-    if call.has(1) and (1 not in call.values or not call.values[1].reshape(-1)[0]):
-        return None
     carried = list(node.input[2:])
-    trips = call.values[0].reshape(-1)[0]
-    if isinstance(trips, Dim) or not _may_unroll(body, int(trips), node.input, call.opset):
+    trips, counting = (_trips(call), 0) if _goes_on(body) else _followed(node, call, body, table)
+    if trips is None or not _may_unroll(body, trips, node.input, call.opset, counting):
         return None
     nodes = NodeList(call=call, fresh=fresh)
     stacked: list[list[str]] = [[] for _ in node.output[len(carried) :]]
-    for trip in range(int(trips)):
+    for trip in range(trips):
         given = [nodes.number(trip, "int64"), nodes.constant(np.array(True)), *carried]
         made = _step(nodes, body, f"{name}/{trip}", given)
         carried = made[1 : 1 + len(carried)]
@@ -117,12 +122,48 @@ def _scan(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], st
     return nodes.nodes
 
 
-def _may_unroll(body: onnx.GraphProto, trips: int, given: Sequence[str], opset: int) -> bool:
-    """True for a body that may be written out so often: its nodes may run on the accelerator, and it hides no name."""
+def _trips(call: Call) -> int | None:
+    """The trips of a loop whose condition is never false."""
+    most = _number(call, 0)
+    return None if most is None or (call.has(1) and not _number(call, 1)) else most
+
+
+def _followed(node: onnx.NodeProto, call: Call, body: onnx.GraphProto, table: ValueTable) -> tuple[int | None, int]:
+    """The trips of a loop that ends by a condition, and how many nodes of its body only count."""
+    most, starts = _number(call, 0), _number(call, 1)
+    if (call.has(0) and most is None) or (call.has(1) and not starts):
+        return None, 0
+    inputs = zip(node.input[2:], body.input[2:], strict=True)
+    carried = {inner.name: value for outer, inner in inputs if (value := _value(table, outer)) is not None}
+    outside = {name: value for name in captured(node) if (value := _value(table, name)) is not None}
+    limit = MAX_UNROLLED + 1 if most is None else min(most, MAX_UNROLLED + 1)
+    return trips_of(body, most=limit, carried=carried, outside=outside, opset=call.opset)
+
+
+def _number(call: Call, position: int) -> int | None:
+    """The single number of an input; None if it is not known, or varies."""
+    if position not in call.values or call.tensor(position).at_maxima:
+        return None
+    number = call.values[position].reshape(-1)[0]
+    return None if isinstance(number, Dim) else int(number)
+
+
+def _value(table: ValueTable, name: str) -> Array | None:
+    """A small constant; None if it is not known, or varies."""
+    tensor = table.resolved(name)
+    varies = tensor in table.symbolic or tensor not in table.values or table.tensors[tensor].at_maxima
+    return None if varies else table.values[tensor]
+
+
+def _may_unroll(body: onnx.GraphProto, trips: int, given: Sequence[str], opset: int, counting: int = 0) -> bool:
+    """True for a body that may be written out so often: its nodes may run on the accelerator, and it hides no name.
+
+    `counting`: nodes that are evaluated at compile time.
+    """
     made = {value for node in body.node for value in node.output}
     may_run = _ON_CHIP | SEQUENCE_OPS if opset >= _CARRIES_SEQUENCES else _ON_CHIP
     on_chip = all(node.op_type in may_run and not plain_domain(node.domain) for node in body.node)
-    return on_chip and trips > 0 and trips * len(body.node) <= MAX_UNROLLED and not made & set(given)
+    return on_chip and trips > 0 and trips * (len(body.node) - counting) <= MAX_UNROLLED and not made & set(given)
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:

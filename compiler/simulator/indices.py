@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from compiler.ir.constant import Literal, Splat
 from compiler.ir.graph import HOST, Graph, Op, Tensor
-from compiler.units import numpy_dtype
+from compiler.units import DTYPE_NAMES, numpy_dtype
 
 # Upper bound of generated indices.
 LARGEST: Final = 2**16 - 1
@@ -55,9 +55,10 @@ def index_range(graph: Graph, name: str) -> Interval | None:
 
     They also keep what is compared with positions 0, 1, ... within these, as lengths of texts are, if any values do.
     None if no table is read through the input and no position compared with it, or if no value works. Values that pass
-    through floats, host nodes or reductions set no bound, because the intervals cannot follow them.
+    through host nodes or reductions set no bound, because the intervals cannot follow them; of floats only integers
+    that are cast to be compared are followed, as TensorFlow's exporter compares them.
     """
-    cone, reached = integer_cone(graph, name, through_sums=False)
+    cone, reached = integer_cone(graph, name, through_sums=False, through_casts=True)
     tables = any(indices in reached for op in cone for indices, _ in _tables(graph, op))
     compares = any(value in reached for op in cone for value, _ in _compared(graph, op))
     most = min(LARGEST, int(np.iinfo(numpy_dtype(graph.tensors[name].dtype)).max))  # type: ignore[type-var]
@@ -119,13 +120,19 @@ def _widest(miss: Callable[[Interval], int], most: int) -> Interval | None:
     return Interval(low, last)
 
 
-def integer_cone(graph: Graph, name: str, *, through_sums: bool = True) -> tuple[list[Op], set[str]]:
-    """The ops that read integers computed from the input, in order, and those integers."""
+def integer_cone(
+    graph: Graph, name: str, *, through_sums: bool = True, through_casts: bool = False
+) -> tuple[list[Op], set[str]]:
+    """The ops that read integers computed from the input, in order, and those integers.
+
+    `through_casts`: also as floats that are only compared.
+    """
     reached, cone = {name}, []
     for op in graph.ops:
         if any(value in reached for value in op.inputs):
             cone.append(op)
-            if graph.tensors[op.output].dtype in _INTEGERS and (through_sums or op.kind != "ReduceSum"):
+            is_number = graph.tensors[op.output].dtype in _INTEGERS or (through_casts and op.kind == "Cast")
+            if is_number and (through_sums or op.kind != "ReduceSum"):
                 reached.add(op.output)
     return cone, reached
 
@@ -149,7 +156,7 @@ def _compared(graph: Graph, op: Op) -> list[tuple[str, Interval]]:
 
 def _positions(tensor: Tensor) -> int:
     """How many positions a constant counts up, 0 if it is none that does."""
-    values = _literal(tensor)
+    values = _literal(tensor) if tensor.dtype in _INTEGERS else None
     counts = values is not None and values.size > 1 and np.array_equal(values, np.arange(values.size))
     return tensor.elements if counts else 0
 
@@ -196,7 +203,7 @@ def _miss(graph: Graph, cone: list[Op], name: str, values: Interval, *, compares
 
 def _result(graph: Graph, op: Op, known: Mapping[str, Interval]) -> Interval | None:
     """The interval of an op's result; None if unknown."""
-    if graph.tensors[op.output].dtype not in _INTEGERS:
+    if graph.tensors[op.output].dtype not in _INTEGERS and op.kind != "Cast":
         return None
     given = [known.get(value) or _constant(graph.tensors[value]) for value in op.inputs if value]
     if op.kind in _KEEPING:
@@ -221,14 +228,22 @@ def _united(intervals: Sequence[Interval | None]) -> Interval | None:
 
 
 def _constant(tensor: Tensor) -> Interval | None:
-    """The interval of a small constant's values; None for other tensors and for values in a file."""
+    """The interval of a small constant's values; None for other tensors, fractions, and values in a file."""
     values = _literal(tensor)
-    return None if values is None or not values.size else Interval(int(values.min()), int(values.max()))
+    if values is None or (values.dtype.kind not in "iub" and not _are_whole(values)):
+        return None
+    return Interval(int(values.min()), int(values.max())) if values.size else None
+
+
+def _are_whole(values: NDArray[Any]) -> bool:
+    """True for floats that are integers."""
+    with np.errstate(invalid="ignore"):
+        return bool(np.all(np.isfinite(values)) and np.all(values == np.floor(values)))
 
 
 def _literal(tensor: Tensor) -> NDArray[Any] | None:
-    """A small constant's integers, flat; of equal ones one. None for other tensors and for values in a file."""
-    if tensor.constant is None or tensor.dtype not in _INTEGERS:
+    """A small constant's numbers, flat; of equal ones one. None for other tensors and for values in a file."""
+    if tensor.constant is None or tensor.dtype not in _INTEGERS.union(DTYPE_NAMES):
         return None
     data = tensor.constant.data
     if not isinstance(data, Literal | Splat):

@@ -79,17 +79,71 @@ def test_its_batch_may_vary() -> None:
     "model",
     [
         counted("trips"),
-        counted(3, last="never"),
         counted(3, False),
         counted(0),
         counted(3, function="Sinh"),
         counted(1 + MAX_UNROLLED // 7),
     ],
-    ids=["length at run time", "ends by its condition", "never begins", "no trip", "host op", "long"],
+    ids=["length at run time", "never begins", "no trip", "host op", "long"],
 )
 def test_other_loops_stay_loops(model: Model) -> None:
     graph = import_graph(model.data())
     assert [host.op_type for host in graph.host.values()] == ["Loop"]
+
+
+def stepping(steps: int, limit: Any, *, most: int | None = None, inside: bool = True) -> Model:
+    """h = tanh(h · W) while step < limit, as TensorFlow writes it; the limit is carried, or read from outside."""
+    model = Model()
+    weight, int32 = model.weight(4, 4), TensorProto.INT32
+    bound = model.constant(limit, dtype="int32") if isinstance(limit, int) else model.input([], limit, int32)
+    nodes = [
+        helper.make_node("MatMul", ["h", weight], ["product"]),
+        helper.make_node("Tanh", ["product"], ["next"]),
+        helper.make_node("Add", ["step", "by"], ["later"]),
+        helper.make_node("Cast", ["later"], ["number"], to=FLOAT),
+        helper.make_node("Cast", ["limit" if inside else bound], ["end"], to=FLOAT),
+        helper.make_node("Less", ["number", "end"], ["on"]),
+        helper.make_node("Identity", ["next"], ["row"]),
+    ]
+    limits = {"limit": int32} if inside else {}
+    carried = {"step": int32, "by": int32, "h": FLOAT} | limits
+    handed = {"on": BOOL, "later": int32, "by": int32, "next": FLOAT} | limits | {"row": FLOAT}
+    body = graph_of(nodes, {"i": INT, "go": BOOL} | carried, handed)
+    first = [model.constant(0, dtype="int32"), model.constant(steps, dtype="int32"), model.input([2, 4], "x")]
+    given = [
+        model.constant(most) if most is not None else "",
+        model.constant(True),
+        *first,
+        *([bound] if inside else []),
+    ]
+    results = [f"last {name}" for name in carried] + ["rows"]
+    model.nodes_out("Loop", given, results, name="loop", body=body)
+    model.output("last h")
+    model.output("rows")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "trips"),
+    [
+        (stepping(1, 3), 3),
+        (stepping(2, 5, most=20), 3),
+        (stepping(1, 9, most=4), 4),
+        (stepping(1, 3, inside=False), 3),
+        (counted(3, last="never"), 1),
+        (stepping(1, 120), 120),
+    ],
+    ids=["carried", "step", "most", "from outside", "at once", "nodes that count are not counted"],
+)
+def test_a_loop_that_counts_to_a_constant_is_written_out(model: Model, trips: int) -> None:
+    assert [op.kind for op in import_graph(model.data()).ops].count("MatMul") == trips
+    if trips < MAX_UNROLLED // 8:
+        agrees(model)
+
+
+@pytest.mark.parametrize("model", [stepping(1, "limit"), stepping(0, 3), stepping(1, "limit", inside=False)])
+def test_a_loop_that_counts_to_what_is_not_known_stays_a_loop(model: Model) -> None:
+    assert [host.op_type for host in import_graph(model.data()).host.values()] == ["Loop"]
 
 
 @pytest.mark.parametrize(

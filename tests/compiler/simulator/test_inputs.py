@@ -166,6 +166,16 @@ def test_wrapping_of_negative_indices_is_seen_through() -> None:
     assert largest_index(model.graph(), "tokens") == 49
 
 
+def test_negative_indices_that_are_found_by_comparing_floats_are_seen_through() -> None:
+    """TensorFlow's exporter compares integers as floats."""
+    model = Model()
+    x = model.input([16], "x", INT32)
+    below = model.node("Less", [model.node("Cast", [x], to=FLOAT), model.constant(0.0, dtype="float32")])
+    wrapped = model.node("Add", [x, model.constant(30, dtype="int32")])
+    model.output(model.node("Gather", [model.weight(30, 4), model.node("Where", [below, wrapped, x])]))
+    assert largest_index(model.graph(), "x") == 29
+
+
 def test_indices_that_are_read_out_of_a_table_are_that_tables_values() -> None:
     """The ends of a graph's edges: a row of the input for each end."""
     model = Model()
