@@ -159,9 +159,9 @@ def _others() -> Iterator[str]:
     yield ""
     yield (
         "An If with a known condition is replaced by the branch that it takes; a Loop whose number of trips does not"
-        " depend on inputs, and a Scan over fixed lengths, by the nodes of all trips if the accelerator may run these, and there are"
-        f" {MAX_UNROLLED} at most. Sequences and optionals whose elements and positions are known are replaced by their"
-        " elements."
+        " depend on inputs, and a Scan over fixed lengths, by the nodes of all trips if the accelerator may run these,"
+        f" and there are {MAX_UNROLLED} at most. Sequences and optionals whose elements and positions are known are"
+        " replaced by their elements."
     )
     yield ""
     yield "## Operators on the host"

@@ -24,6 +24,7 @@ from compiler.frontend.decompose.lp_pool import LP_POOL
 from compiler.frontend.decompose.node_builder import Decomposition, Fresh, NodeList
 from compiler.frontend.decompose.quantised_products import CONV_INTEGER, MATMUL_INTEGER, QLINEAR_CONV, QLINEAR_MATMUL
 from compiler.frontend.decompose.recurrent import RECURRENT
+from compiler.frontend.decompose.reverse_sequence import REVERSE_SEQUENCE
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
 from compiler.frontend.decompose.table_rows import TABLE_ROWS
 from compiler.frontend.decompose.top_k import TOP_K
@@ -46,6 +47,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             QLINEAR_CONV,
             QLINEAR_MATMUL,
             *RECURRENT,
+            REVERSE_SEQUENCE,
             ROTARY_EMBEDDING,
             TOP_K,
             TRILU,

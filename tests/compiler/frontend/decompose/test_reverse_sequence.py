@@ -1,0 +1,50 @@
+"""ReverseSequence as slices, with ONNX Runtime's values (IMPORT-5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from compiler.compile import compile_model
+from compiler.errors import ModelError
+from compiler.profile import builtin_profile
+from tests.compiler.frontend.decompose.replacing import results
+from tests.compiler.planning import BY_RULES
+from tests.models import Model, import_graph
+
+
+@pytest.mark.parametrize("axes", [(1, 0), (0, 1)], ids=str)
+@pytest.mark.parametrize("lengths", [(5, 5, 5), (3, 3, 3), (1, 4, 4), (0, 1, 5)], ids=str)
+def test_rows_are_reversed_as_far_as_their_lengths_say(lengths: tuple[int, ...], axes: tuple[int, int]) -> None:
+    batch, time = axes
+    shape = [3, 5, 2] if batch == 0 else [5, 3, 2]
+    feeds = {"x": np.arange(30, dtype=np.float32).reshape(shape), "n": np.array(lengths)}
+    node = helper.make_node("ReverseSequence", ["x", "n"], ["y"], batch_axis=batch, time_axis=time)
+    found, used = results(node, feeds, 10, (1,))
+    np.testing.assert_array_equal(found["y"], ReferenceEvaluator(node).run(None, feeds)[0])
+    assert set(used) <= {"Slice", "Concat", "Identity"}
+
+
+def test_a_reversed_text_stays_on_the_chip() -> None:
+    model = Model(opset=11)
+    x = model.relu(model.input([6, 2, 8]))
+    model.output(model.relu(model.node("ReverseSequence", [x, model.ints(6, 6)])))
+    assert not import_graph(model.data()).host
+    values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
+    assert all(output.holds for output in values.outputs)
+    assert values.checked
+
+
+def test_lengths_that_are_not_known_leave_it_to_the_host() -> None:
+    model = Model(opset=11)
+    model.output(model.node("ReverseSequence", [model.input([6, 2, 8]), model.input([2], dtype=7)]))
+    assert [host.op_type for host in import_graph(model.data()).host.values()] == ["ReverseSequence"]
+
+
+@pytest.mark.parametrize("lengths", [(7, 1), (1, 1, 1)], ids=str)
+def test_each_row_has_a_length_within_the_time_axis(lengths: tuple[int, ...]) -> None:
+    node = helper.make_node("ReverseSequence", ["x", "n"], ["y"])
+    with pytest.raises(ModelError, match="each row of the batch needs a length"):
+        results(node, {"x": np.ones((6, 2), np.float32), "n": np.array(lengths)}, 10, (1,))
