@@ -53,14 +53,14 @@ def trips_of(
     carried: Mapping[str, Array],
     outside: Mapping[str, Array],
     opset: int,
-) -> tuple[int | None, int]:
-    """How often a Loop of this body runs that begins, `most` at most, and how many of its nodes only count.
+) -> tuple[int | None, frozenset[str]]:
+    """How often a Loop of this body runs that begins, `most` at most, and what its nodes make that only count.
 
     None if its condition depends on values that are not known. `carried` and `outside` are known values by their names
     in the body: what it carries from trip to trip, at first, and what it reads from outside.
     """
     if most <= 0:
-        return 0, 0
+        return 0, frozenset()
     fixed = len(body.input) - 2
     carries = {body.input[2 + n].name: body.output[1 + n].name for n in range(fixed)}
     nodes, needed = counting_nodes(body, carries)
@@ -73,11 +73,11 @@ def trips_of(
         node.op_type not in (*_COMPARING, *_COMPUTING, *_PASSING) or node.domain not in ("", "ai.onnx")
         for node in nodes
     ):
-        return None, 0
+        return None, frozenset()
     if not reads <= outside.keys() or not set(needed) <= carried.keys():
-        return None, 0
+        return None, frozenset()
     if any(value.size != 1 for value in (*(outside[n] for n in reads), *(carried[n] for n in needed))):
-        return None, 0
+        return None, frozenset()
     handed = [body.output[0].name, *(carries[name] for name in needed), condition]
     kinds = {name: helper.np_dtype_to_tensor_dtype(carried[name].dtype) for name in needed}
     inner = helper.make_graph(
@@ -95,7 +95,7 @@ def trips_of(
         initializer=list(own.values()),
     )
     first, given = {name: carried[name] for name in needed}, {name: outside[name] for name in reads}
-    return _run(inner, most, first, given, opset), len(nodes)
+    return _run(inner, most, first, given, opset), frozenset(made)
 
 
 def _run(

@@ -51,7 +51,7 @@ from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
 from compiler.frontend.sequences import Sequences
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
 from compiler.frontend.tensor_table import ValueTable
-from compiler.frontend.unrolled import known_body
+from compiler.frontend.unrolled import known_body, why_on_host
 from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
@@ -236,7 +236,7 @@ class _Lowering:
         if unknown is not None:
             return self.table.why_unknown(unknown)
         if node.op_type in CONTROL_FLOW:
-            return "control flow runs on the host"
+            return why_on_host(node, call, self.table)
         if self._evaluated(node, call, scope):
             return None
         is_full = self.made_bytes > MAX_MADE_BYTES

@@ -29,6 +29,8 @@ from compiler.ops.base import Array, Call
 _SCANS: Final = 9
 # ... and Identity, which hands on what a loop carries, also takes sequences from this one on.
 _CARRIES_SEQUENCES: Final = 14
+# Nodes that become no ops.
+_FREE: Final = ("Constant", "Identity")
 _ON_CHIP: Final = frozenset((*OP_KINDS, *DECOMPOSED, *COMPILE_TIME, "Split"))
 
 
@@ -68,7 +70,7 @@ def _loop(
     """A Loop whose number of trips does not depend on the model's inputs."""
     body = _graph(node, "body")
     carried = list(node.input[2:])
-    trips, counting = (_trips(call), 0) if _goes_on(body) else _followed(node, call, body, table)
+    trips, counting = _counted(node, call, body, table)
     if trips is None or not _may_unroll(body, trips, node.input, call.opset, counting):
         return None
     nodes = NodeList(call=call, fresh=fresh)
@@ -122,17 +124,32 @@ def _scan(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], st
     return nodes.nodes
 
 
-def _trips(call: Call) -> int | None:
-    """The trips of a loop whose condition is never false."""
-    most = _number(call, 0)
-    return None if most is None or (call.has(1) and not _number(call, 1)) else most
+def why_on_host(node: onnx.NodeProto, call: Call, table: ValueTable) -> str:
+    """Why control flow that `known_body` leaves stays on the host."""
+    reason = "control flow runs on the host"
+    if node.op_type != "Loop":
+        return reason
+    body = _graph(node, "body")
+    trips, counting = _counted(node, call, body, table)
+    if trips is None:
+        return f"{reason} unless a Loop's number of trips is known at compile time"
+    work = _work(body, counting)
+    if trips * work > MAX_UNROLLED:
+        made = f"{trips} trips of {work} nodes" if trips <= MAX_UNROLLED else f"{trips} trips or more"
+        return f"{reason} unless all trips of a Loop have at most {MAX_UNROLLED} nodes (here {made})"
+    foreign = [inner.op_type for inner in body.node if inner.op_type not in _ON_CHIP or plain_domain(inner.domain)]
+    return f"{reason} unless the accelerator may run all nodes of a body (here not {foreign[0]})" if foreign else reason
 
 
-def _followed(node: onnx.NodeProto, call: Call, body: onnx.GraphProto, table: ValueTable) -> tuple[int | None, int]:
-    """The trips of a loop that ends by a condition, and how many nodes of its body only count."""
+def _counted(
+    node: onnx.NodeProto, call: Call, body: onnx.GraphProto, table: ValueTable
+) -> tuple[int | None, frozenset[str]]:
+    """The trips of a loop, None if they are not known, and what nodes of its body make that only count."""
     most, starts = _number(call, 0), _number(call, 1)
     if (call.has(0) and most is None) or (call.has(1) and not starts):
-        return None, 0
+        return None, frozenset()
+    if _goes_on(body):
+        return most, frozenset()
     inputs = zip(node.input[2:], body.input[2:], strict=True)
     carried = {inner.name: value for outer, inner in inputs if (value := _value(table, outer)) is not None}
     outside = {name: value for name in captured(node) if (value := _value(table, name)) is not None}
@@ -155,15 +172,19 @@ def _value(table: ValueTable, name: str) -> Array | None:
     return None if varies else table.values[tensor]
 
 
-def _may_unroll(body: onnx.GraphProto, trips: int, given: Sequence[str], opset: int, counting: int = 0) -> bool:
-    """True for a body that may be written out so often: its nodes may run on the accelerator, and it hides no name.
+def _work(body: onnx.GraphProto, counting: frozenset[str]) -> int:
+    """How many nodes of a body may become ops; `counting`: what is evaluated at compile time."""
+    return sum(node.op_type not in _FREE and not counting & set(node.output) for node in body.node)
 
-    `counting`: nodes that are evaluated at compile time.
-    """
+
+def _may_unroll(
+    body: onnx.GraphProto, trips: int, given: Sequence[str], opset: int, counting: frozenset[str] = frozenset()
+) -> bool:
+    """True for a body that may be written out so often: its nodes may run on the accelerator, and it hides no name."""
     made = {value for node in body.node for value in node.output}
     may_run = _ON_CHIP | SEQUENCE_OPS if opset >= _CARRIES_SEQUENCES else _ON_CHIP
     on_chip = all(node.op_type in may_run and not plain_domain(node.domain) for node in body.node)
-    return on_chip and trips > 0 and trips * (len(body.node) - counting) <= MAX_UNROLLED and not made & set(given)
+    return on_chip and trips > 0 and trips * _work(body, counting) <= MAX_UNROLLED and not made & set(given)
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:

@@ -82,7 +82,7 @@ def test_its_batch_may_vary() -> None:
         counted(3, False),
         counted(0),
         counted(3, function="Sinh"),
-        counted(1 + MAX_UNROLLED // 7),
+        counted(1 + MAX_UNROLLED // 4),
     ],
     ids=["length at run time", "never begins", "no trip", "host op", "long"],
 )
@@ -141,9 +141,21 @@ def test_a_loop_that_counts_to_a_constant_is_written_out(model: Model, trips: in
         agrees(model)
 
 
-@pytest.mark.parametrize("model", [stepping(1, "limit"), stepping(0, 3), stepping(1, "limit", inside=False)])
-def test_a_loop_that_counts_to_what_is_not_known_stays_a_loop(model: Model) -> None:
-    assert [host.op_type for host in import_graph(model.data()).host.values()] == ["Loop"]
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (stepping(1, "limit"), "a Loop's number of trips is known at compile time"),
+        (stepping(1, "limit", inside=False), "a Loop's number of trips is known at compile time"),
+        (stepping(0, 3), "all trips of a Loop have at most 512 nodes (here 513 trips or more)"),
+        (stepping(1, 300), "all trips of a Loop have at most 512 nodes (here 300 trips of 2 nodes)"),
+        (counted(3, function="Sinh"), "the accelerator may run all nodes of a body (here not Sinh)"),
+    ],
+)
+def test_another_loop_stays_a_loop_and_says_why(model: Model, reason: str) -> None:
+    hosts = import_graph(model.data()).host.values()
+    assert [(host.op_type, host.reason) for host in hosts] == [
+        ("Loop", f"control flow runs on the host unless {reason}")
+    ]
 
 
 @pytest.mark.parametrize(
