@@ -144,17 +144,39 @@ def why_on_host(node: onnx.NodeProto, call: Call, table: ValueTable) -> str:
 def _counted(
     node: onnx.NodeProto, call: Call, body: onnx.GraphProto, table: ValueTable
 ) -> tuple[int | None, frozenset[str]]:
-    """The trips of a loop, None if they are not known, and what nodes of its body make that only count."""
+    """The trips of a loop, None if they are not known, and what its body makes at compile time: constants, counters."""
     most, starts = _number(call, 0), _number(call, 1)
     if (call.has(0) and most is None) or (call.has(1) and not starts):
         return None, frozenset()
+    fixed = _fixed(node, body, table)
     if _goes_on(body):
-        return most, frozenset()
+        return most, fixed
     inputs = zip(node.input[2:], body.input[2:], strict=True)
     carried = {inner.name: value for outer, inner in inputs if (value := _value(table, outer)) is not None}
     outside = {name: value for name in captured(node) if (value := _value(table, name)) is not None}
     limit = MAX_UNROLLED + 1 if most is None else min(most, MAX_UNROLLED + 1)
-    return trips_of(body, most=limit, carried=carried, outside=outside, opset=call.opset)
+    trips, counting = trips_of(body, most=limit, carried=carried, outside=outside, opset=call.opset)
+    return trips, fixed | counting
+
+
+def _fixed(node: onnx.NodeProto, body: onnx.GraphProto, table: ValueTable) -> frozenset[str]:
+    """What nodes of a loop's body make of constants alone: slices of weights that every trip takes anew."""
+    kept = zip(node.input[2:], body.input[2:], body.output[1:], strict=False)
+    outside = {name: name for name in captured(node)}
+    outside |= {inner.name: outer for outer, inner, last in kept if inner.name == last.name}
+    known = {inner for inner, outer in outside.items() if _is_constant(table, outer)}
+    known |= {tensor.name for tensor in body.initializer}
+    made: set[str] = set()
+    for inner in body.node:
+        if all(value in known for value in inner.input if value):
+            known.update(inner.output)
+            made.update(inner.output)
+    return frozenset(made)
+
+
+def _is_constant(table: ValueTable, name: str) -> bool:
+    tensor = table.tensors.get(table.resolved(name))
+    return tensor is not None and tensor.constant is not None
 
 
 def _number(call: Call, position: int) -> int | None:

@@ -141,6 +141,23 @@ def test_a_loop_that_counts_to_a_constant_is_written_out(model: Model, trips: in
         agrees(model)
 
 
+def test_what_is_made_of_constants_does_not_count() -> None:
+    """A Keras GRU cuts its weights in every trip."""
+    model = Model()
+    weight, length = model.weight(4, 6), MAX_UNROLLED // 2
+    nodes = [
+        helper.make_node("Slice", ["kept", *(model.ints(number) for number in (0, 4, 1))], ["part"]),
+        helper.make_node("MatMul", ["h", "part"], ["product"]),
+        helper.make_node("Tanh", ["product"], ["next"]),
+    ]
+    body = graph_of(
+        nodes, {"i": INT, "go": BOOL, "h": FLOAT, "kept": FLOAT}, {"go": BOOL, "next": FLOAT, "kept": FLOAT}
+    )
+    given = [model.constant(length), "", model.input([2, 4], "x"), weight]
+    model.output(model.nodes_out("Loop", given, ["end", "weights"], name="loop", body=body)[0])
+    assert not import_graph(model.data()).host
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
