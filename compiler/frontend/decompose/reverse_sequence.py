@@ -16,18 +16,14 @@ from compiler.ops.base import Call
 _MOST_STRETCHES: Final = 16
 
 
-def _varying(_: onnx.NodeProto, call: Call) -> object | None:
-    """The first length that varies; of unequal ones also a batch that does."""
+def _refused(_: onnx.NodeProto, call: Call) -> object | None:
+    """What varies of the lengths, or, where they are not equal, of the batch; or how many stretches there are."""
     lengths = call.values[1].reshape(-1)
-    varying = next((length for length in lengths if isinstance(length, Dim)), None)
-    batch = call.tensor(0).shape[call.integer("batch_axis", 1)]
-    unequal = len(set(map(int, lengths))) > 1
-    return varying or (batch if unequal and isinstance(batch, Dim) else None)
-
-
-def _too_many(_: onnx.NodeProto, call: Call) -> object | None:
-    stretches = len(list(groupby(map(int, call.values[1].reshape(-1)))))
-    return stretches if not 1 <= stretches <= _MOST_STRETCHES else None
+    stretches = len(list(groupby(map(int, lengths))))
+    varying = [length for length in lengths if isinstance(length, Dim)]
+    if stretches > 1:
+        varying += [extent for extent in call.tensor(0).shape[:2] if isinstance(extent, Dim)]
+    return varying[0] if varying else None if 1 <= stretches <= _MOST_STRETCHES else stretches
 
 
 def _reverse_sequence(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
@@ -70,8 +66,5 @@ REVERSE_SEQUENCE: Final = Decomposition(
     replace=_reverse_sequence,
     dtypes=MappingProxyType({1: ("int64",)}),
     constant_inputs=MappingProxyType({1: "sequence_lens"}),
-    limits=(
-        Limit("lengths do not vary, nor the batch of unequal ones", _varying),
-        Limit(f"stretches of equal lengths are 1 to {_MOST_STRETCHES}", _too_many),
-    ),
+    limits=(Limit(f"lengths do not vary, and stretches of equal ones are at most {_MOST_STRETCHES}", _refused),),
 )

@@ -131,6 +131,13 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
         ["y"],
         {},
     ),
+    "rows of many lengths": (
+        "ReverseSequence",
+        "stretches",
+        ones("x", shape=(2, 17)) | {"constant": np.arange(17) % 2},
+        ["y"],
+        {},
+    ),
     "half a spectrum back": ("DFT", "one side", ones("x"), ["y"], {"inverse": 1, "onesided": 1}),
     "a long transform": ("DFT", "the points are", ones("x", shape=(1, 1025, 1)), ["y"], {}),
     "a complex signal": ("STFT", "signal is real", SIGNAL | ones("x", shape=(1, 9, 2)), ["y"], {}),

@@ -12,6 +12,7 @@ from compiler.errors import ModelError
 from compiler.profile import builtin_profile
 from tests.compiler.frontend.decompose.replacing import results
 from tests.compiler.planning import BY_RULES
+from tests.compiler.shapes.dynamic import misses
 from tests.models import Model, import_graph
 
 
@@ -36,6 +37,26 @@ def test_a_reversed_text_stays_on_the_chip() -> None:
     values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
     assert all(output.holds for output in values.outputs)
     assert values.checked
+
+
+def reversed_whole(*shape: int | str) -> Model:
+    """A whole text reversed, as TensorFlow's exporter writes it: the length expanded to the batch."""
+    model = Model(opset=13)
+    x = model.input(shape, "x")
+    extents = [model.node("Gather", [model.node("Shape", [x]), model.ints(axis)]) for axis in (0, 1)]
+    model.output(model.node("ReverseSequence", [model.relu(x), model.node("Expand", extents)]))
+    return model
+
+
+def test_the_batch_may_vary() -> None:
+    model = reversed_whole(6, "n", 8)
+    assert not model.graph({"n": 4}).host
+    assert not misses(model, {"n": (1, 5)}, count=2)
+
+
+def test_a_length_that_varies_leaves_it_to_the_host() -> None:
+    (host,) = reversed_whole("n", 2, 8).graph({"n": 6}).host.values()
+    assert "lengths do not vary" in host.reason
 
 
 def test_lengths_that_are_not_known_leave_it_to_the_host() -> None:
