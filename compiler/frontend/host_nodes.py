@@ -28,6 +28,8 @@ from compiler.ops.base import Array, default_axes
 # further nodes count as accepted.
 _ASKED_MAX: Final = 256
 # The operator set of views on the host: Reshape has its shape as an input.
+# What ONNX Runtime writes when it saves a model optimised at its highest level.
+_BLOCKED_LAYOUT: Final = "com.microsoft.nchwc"
 _RESHAPE_OPSET: Final = 13
 
 
@@ -85,6 +87,10 @@ class HostNodes:
         """
         types = result_types(node, *self._operands(node), opsets)
         reason = limit or f"domain {printable(node.domain, 80)} runs on the host"
+        if node.domain == _BLOCKED_LAYOUT:
+            reason += (
+                ": it is ONNX Runtime's layout for one processor; save the model optimised at level EXTENDED instead"
+            )
         if not types:
             types = self._table.declared
             reason = limit or (

@@ -20,7 +20,7 @@ def _refused(_: onnx.NodeProto, call: Call) -> object | None:
     """What varies of the lengths, or, where they are not equal, of the batch; or how many stretches there are."""
     lengths = call.values[1].reshape(-1)
     stretches = len(list(groupby(map(int, lengths))))
-    varying = [length for length in lengths if isinstance(length, Dim)]
+    varying: list[Dim] = [length for length in lengths.tolist() if isinstance(length, Dim)]
     if stretches > 1:
         varying += [extent for extent in call.tensor(0).shape[:2] if isinstance(extent, Dim)]
     return varying[0] if varying else None if 1 <= stretches <= _MOST_STRETCHES else stretches

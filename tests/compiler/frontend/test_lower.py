@@ -408,6 +408,13 @@ def test_an_op_of_onnx_runtimes_own_domain_is_the_hosts_with_the_shape_that_it_i
     assert graph.host["own"].reason == "domain com.microsoft runs on the host"
 
 
+def test_a_model_in_onnx_runtimes_layout_for_a_processor_is_told_to_be_saved_without() -> None:
+    model = Model()
+    x = model.input([1, 16, 4, 4])
+    model.output(model.node("ReorderInput", [x], domain="com.microsoft.nchwc", name="own"))
+    assert "save the model optimised at level EXTENDED" in model.graph().host["own"].reason
+
+
 def test_what_a_definition_fails_on_is_the_hosts_if_onnx_runtime_accepts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """IMPORT-7; what ONNX Runtime refuses too keeps our error."""
 
