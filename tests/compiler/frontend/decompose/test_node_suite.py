@@ -15,6 +15,7 @@ from tests.compiler.ops.node_suite import difference, node_cases
 NODE_TESTS = 109
 CONSTANT_POSITIONS = {
     **dict.fromkeys(("Trilu", "OneHot", "TopK", "GatherND", "GatherElements", "ScatterND", "ScatterElements"), (1,)),
+    "ReverseSequence": (1,),
     "DFT": (1, 2),
     "STFT": (1, 2, 3),
 }
