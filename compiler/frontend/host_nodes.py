@@ -27,9 +27,9 @@ from compiler.ops.base import Array, default_axes
 # Largest number of nodes of a model that ONNX Runtime checks, at a few milliseconds each. If it accepts all of them,
 # further nodes count as accepted.
 _ASKED_MAX: Final = 256
-# The operator set of views on the host: Reshape has its shape as an input.
 # What ONNX Runtime writes when it saves a model optimised at its highest level.
 _BLOCKED_LAYOUT: Final = "com.microsoft.nchwc"
+# The operator set of views on the host: Reshape has its shape as an input.
 _RESHAPE_OPSET: Final = 13
 
 

@@ -8,7 +8,9 @@ numbers. TensorFlow and JAX write a loop over a text as `while step < steps`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from itertools import count
+from math import prod
+from typing import Final, NamedTuple
 
 import numpy as np
 import onnx
@@ -54,66 +56,104 @@ def trips_of(
     outside: Mapping[str, Array],
     opset: int,
 ) -> tuple[int | None, frozenset[str]]:
-    """How often a Loop of this body runs that begins, `most` at most, and what its nodes make that only count.
+    """The trips of a Loop with this body whose first condition holds, `most` at most; and what its nodes make that
+    only count.
 
     None if its condition depends on values that are not known. `carried` and `outside` are known values by their names
     in the body: what it carries from trip to trip, at first, and what it reads from outside.
     """
     if most <= 0:
         return 0, frozenset()
-    fixed = len(body.input) - 2
-    carries = {body.input[2 + n].name: body.output[1 + n].name for n in range(fixed)}
+    carries = {body.input[2 + n].name: body.output[1 + n].name for n in range(len(body.input) - 2)}
     nodes, needed = counting_nodes(body, carries)
-    own = {tensor.name: tensor for tensor in body.initializer}
     counter, condition = body.input[0].name, body.input[1].name
-    made = {value for node in nodes for value in node.output}
-    reads = {value for node in nodes for value in node.input if value} | {carries[name] for name in needed}
-    reads = (reads | {body.output[0].name}) - made - {counter, condition, *needed, *own}
-    if any(
-        node.op_type not in (*_COMPARING, *_COMPUTING, *_PASSING) or node.domain not in ("", "ai.onnx")
-        for node in nodes
-    ):
+    made = frozenset(value for node in nodes for value in node.output)
+    last = [body.output[0].name, *(carries[name] for name in needed)]
+    reads = {value for node in nodes for value in node.input if value}.union(last) - made
+    reads -= {counter, condition, *needed}
+    own = {tensor.name: tensor for tensor in body.initializer if tensor.name in reads}
+    reads -= own.keys()
+    if not all(map(_counts, nodes)) or not all(prod(tensor.dims) == 1 for tensor in own.values()):
         return None, frozenset()
     if not reads <= outside.keys() or not set(needed) <= carried.keys():
         return None, frozenset()
-    if any(value.size != 1 for value in (*(outside[n] for n in reads), *(carried[n] for n in needed))):
-        return None, frozenset()
-    handed = [body.output[0].name, *(carries[name] for name in needed), condition]
-    kinds = {name: helper.np_dtype_to_tensor_dtype(carried[name].dtype) for name in needed}
-    inner = helper.make_graph(
-        [*nodes, *(helper.make_node("Identity", [value], [f"{value} out"]) for value in dict.fromkeys(handed))],
-        "count",
-        [
-            helper.make_tensor_value_info(counter, onnx.TensorProto.INT64, []),
-            helper.make_tensor_value_info(condition, onnx.TensorProto.BOOL, []),
-            *(helper.make_tensor_value_info(name, kinds[name], list(carried[name].shape)) for name in needed),
-        ],
-        [
-            helper.make_tensor_value_info(f"{value} out", kind, None)
-            for value, kind in zip(handed, (onnx.TensorProto.BOOL, *kinds.values(), onnx.TensorProto.BOOL), strict=True)
-        ],
-        initializer=list(own.values()),
-    )
     first, given = {name: carried[name] for name in needed}, {name: outside[name] for name in reads}
-    return _run(inner, most, first, given, opset), frozenset(made)
+    if any(value.size != 1 for value in (*first.values(), *given.values())):
+        return None, frozenset()
+    counting = _Counting(nodes=nodes, counter=counter, condition=condition, last=last, own=[*own.values()])
+    return _run(counting, most, first, given, opset), made
+
+
+def _counts(node: onnx.NodeProto) -> bool:
+    """Whether a node makes single numbers of single numbers."""
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type == "Constant":
+        (value,) = node.attribute if len(node.attribute) == 1 else (onnx.AttributeProto(),)
+        return value.name in ("value_float", "value_int") or (value.name == "value" and prod(value.t.dims) == 1)
+    return node.op_type in (*_COMPARING, *_COMPUTING, *_PASSING)
+
+
+class _Counting(NamedTuple):
+    """The part of a body that counts: its nodes, initializers, and the names of its inputs; `last`: the condition and
+    the carried values that it hands out.
+    """
+
+    nodes: list[onnx.NodeProto]
+    counter: str
+    condition: str
+    last: list[str]
+    own: list[onnx.TensorProto]
 
 
 def _run(
-    body: onnx.GraphProto, most: int, carried: Mapping[str, Array], outside: Mapping[str, Array], opset: int
+    counting: _Counting, most: int, carried: Mapping[str, Array], outside: Mapping[str, Array], opset: int
 ) -> int | None:
-    """Runs a loop of single numbers; None if no runtime runs it."""
-    limit, start = np.array(most, np.int64), np.array(True)
-    given = {"most trips": limit, "condition at first": start}
-    given |= {f"first {name}": value for name, value in carried.items()}
-    outputs = [f"last {name}" for name in carried] + ["trips"]
-    loop = helper.make_node("Loop", list(given), outputs, body=body)
+    """Runs a loop of single numbers; None if ONNX Runtime does not."""
+    taken = {counting.counter, counting.condition, *counting.last, *carried, *outside}
+    taken |= {value for node in counting.nodes for value in (*node.input, *node.output)}
+    taken |= {tensor.name for tensor in counting.own}
+
+    def fresh(stem: str) -> str:
+        name = next(name for number in count() if (name := f"{stem} {number}") not in taken)
+        taken.add(name)
+        return name
+
+    kinds = [helper.np_dtype_to_tensor_dtype(value.dtype) for value in carried.values()]
+    # the condition is handed out twice: as such, and as a row for each trip, which tells how many there were
+    handed = [*counting.last, counting.last[0]]
+    results = [fresh("out") for _ in handed]
+    body = helper.make_graph(
+        [
+            *counting.nodes,
+            *(helper.make_node("Identity", [value], [out]) for value, out in zip(handed, results, strict=True)),
+        ],
+        "count",
+        [
+            helper.make_tensor_value_info(counting.counter, onnx.TensorProto.INT64, []),
+            helper.make_tensor_value_info(counting.condition, onnx.TensorProto.BOOL, []),
+            *(
+                helper.make_tensor_value_info(name, kind, list(value.shape))
+                for (name, value), kind in zip(carried.items(), kinds, strict=True)
+            ),
+        ],
+        [
+            helper.make_tensor_value_info(out, kind, None)
+            for out, kind in zip(results, (onnx.TensorProto.BOOL, *kinds, onnx.TensorProto.BOOL), strict=True)
+        ],
+        initializer=counting.own,
+    )
+    given = {fresh("most"): np.array(most, np.int64), fresh("starts"): np.array(True)}
+    given |= {fresh("first"): value for value in carried.values()}
+    rows = fresh("rows")
+    loop = helper.make_node("Loop", list(given), [*(fresh("last") for _ in carried), rows], body=body)
     graph = helper.make_graph(
         [loop],
         "count",
         [],
-        [helper.make_tensor_value_info("trips", onnx.TensorProto.BOOL, None)],
-        initializer=[numpy_helper.from_array(value, name) for name, value in (given | dict(outside)).items()],
+        [helper.make_tensor_value_info(rows, onnx.TensorProto.BOOL, None)],
+        initializer=[numpy_helper.from_array(value, name) for name, value in (*given.items(), *outside.items())],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR_VERSION)
-    values = run_model(model, {}).values
+    values = run_model(model, {}, runtimes=("onnxruntime",)).values
     return None if values is None else int(np.asarray(values[0]).shape[0])

@@ -31,6 +31,8 @@ _SCANS: Final = 9
 _CARRIES_SEQUENCES: Final = 14
 # Nodes that become no ops.
 _FREE: Final = ("Constant", "Identity")
+# So many nodes are written at most for a loop, those that become no ops among them.
+WRITTEN_MAX: Final = 2 * MAX_UNROLLED
 _ON_CHIP: Final = frozenset((*OP_KINDS, *DECOMPOSED, *COMPILE_TIME, "Split"))
 
 
@@ -133,10 +135,15 @@ def why_on_host(node: onnx.NodeProto, call: Call, table: ValueTable) -> str:
     trips, counting = _counted(node, call, body, table)
     if trips is None:
         return f"{reason} unless a Loop's number of trips is known at compile time"
+    if not trips:
+        return f"{reason} unless a Loop runs at least once"
     work = _work(body, counting)
-    if trips * work > MAX_UNROLLED:
+    if trips > MAX_UNROLLED or trips * work > MAX_UNROLLED:
         made = f"{trips} trips of {work} nodes" if trips <= MAX_UNROLLED else f"{trips} trips or more"
         return f"{reason} unless all trips of a Loop have at most {MAX_UNROLLED} nodes (here {made})"
+    if not _is_short(body, trips, counting):
+        made = f"{trips} trips of {len(body.node)} nodes"
+        return f"{reason} unless all trips have at most {WRITTEN_MAX} nodes, what only counts among them (here {made})"
     foreign = [inner.op_type for inner in body.node if inner.op_type not in _ON_CHIP or plain_domain(inner.domain)]
     return f"{reason} unless the accelerator may run all nodes of a body (here not {foreign[0]})" if foreign else reason
 
@@ -144,9 +151,14 @@ def why_on_host(node: onnx.NodeProto, call: Call, table: ValueTable) -> str:
 def _counted(
     node: onnx.NodeProto, call: Call, body: onnx.GraphProto, table: ValueTable
 ) -> tuple[int | None, frozenset[str]]:
-    """The trips of a loop, None if they are not known, and what its body makes at compile time: constants, counters."""
+    """The trips of a loop, None if they are not known, and what its body makes at compile time: constants, counters.
+
+    More trips than MAX_UNROLLED are not counted to their end.
+    """
     most, starts = _number(call, 0), _number(call, 1)
-    if (call.has(0) and most is None) or (call.has(1) and not starts):
+    if starts == 0 or (most is not None and most <= 0):
+        return 0, frozenset()
+    if (call.has(0) and most is None) or (call.has(1) and starts is None):
         return None, frozenset()
     fixed = _fixed(node, body, table)
     if _goes_on(body):
@@ -206,7 +218,13 @@ def _may_unroll(
     made = {value for node in body.node for value in node.output}
     may_run = _ON_CHIP | SEQUENCE_OPS if opset >= _CARRIES_SEQUENCES else _ON_CHIP
     on_chip = all(node.op_type in may_run and not plain_domain(node.domain) for node in body.node)
-    return on_chip and trips > 0 and trips * _work(body, counting) <= MAX_UNROLLED and not made & set(given)
+    return on_chip and trips > 0 and _is_short(body, trips, counting) and not made & set(given)
+
+
+def _is_short(body: onnx.GraphProto, trips: int, counting: frozenset[str]) -> bool:
+    """Whether all trips of a body have few nodes: those that may become ops, and all that are written."""
+    few = trips <= MAX_UNROLLED and trips * _work(body, counting) <= MAX_UNROLLED
+    return few and trips * len(body.node) <= WRITTEN_MAX
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:

@@ -103,7 +103,8 @@ def compare(tensor: str, got: Any, expected: Any, *, limit: float | None = None,
         return _sequences(tensor, got, expected, limit, step)
     if isinstance(expected, dict) and isinstance(got, dict) and got.keys() == expected.keys():
         keys = list(expected)
-        return compare(tensor, *(np.array([values[key] for key in keys]) for values in (got, expected)), limit=limit)
+        a, b = (np.array([values[key] for key in keys]) for values in (got, expected))
+        return compare(tensor, a, b, limit=limit, step=step)
     if expected is None or got is None or isinstance(expected, dict) or isinstance(got, list | tuple | dict):
         return _exactly(tensor, _kind(got), _kind(expected), holds=got is None and expected is None)
     a, b = np.asarray(got), np.asarray(expected)

@@ -17,12 +17,16 @@ _MOST_STRETCHES: Final = 16
 
 
 def _refused(_: onnx.NodeProto, call: Call) -> object | None:
-    """What varies of the lengths, or, where they are not equal, of the batch; or how many stretches there are."""
+    """What varies of the lengths, of the axis that they reverse, or of a batch of unequal ones; or how many
+    stretches of equal lengths there are.
+    """
     lengths = call.values[1].reshape(-1)
     stretches = len(list(groupby(map(int, lengths))))
     varying: list[Dim] = [length for length in lengths.tolist() if isinstance(length, Dim)]
-    if stretches > 1:
-        varying += [extent for extent in call.tensor(0).shape[:2] if isinstance(extent, Dim)]
+    time = call.integer("time_axis", 0)
+    for axis, extent in enumerate(call.tensor(0).shape[:2]):
+        if isinstance(extent, Dim) and (stretches > 1 or axis == time):
+            varying.append(extent)
     return varying[0] if varying else None if 1 <= stretches <= _MOST_STRETCHES else stretches
 
 
@@ -32,6 +36,8 @@ def _reverse_sequence(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None
     batch, time = call.integer("batch_axis", 1), call.integer("time_axis", 0)
     if len(shape) < 2 or {batch, time} != {0, 1}:
         call.fail("batch_axis and time_axis must be the first two axes", actual=(batch, time), limit="0 and 1")
+    if len(call.tensor(1).shape) != 1:
+        call.fail("lengths have one axis", actual=len(call.tensor(1).shape), limit=1)
     if len(lengths) != shape[batch] or not all(0 <= length <= shape[time] for length in lengths):
         call.fail(
             "each row of the batch needs a length within the time axis",
@@ -66,5 +72,11 @@ REVERSE_SEQUENCE: Final = Decomposition(
     replace=_reverse_sequence,
     dtypes=MappingProxyType({1: ("int64",)}),
     constant_inputs=MappingProxyType({1: "sequence_lens"}),
-    limits=(Limit(f"lengths do not vary, and stretches of equal ones are at most {_MOST_STRETCHES}", _refused),),
+    limits=(
+        Limit(
+            "neither lengths nor the axis that they reverse vary, and the batch has at most"
+            f" {_MOST_STRETCHES} runs of rows of equal length",
+            _refused,
+        ),
+    ),
 )

@@ -133,7 +133,7 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
     ),
     "rows of many lengths": (
         "ReverseSequence",
-        "stretches",
+        "runs of rows",
         ones("x", shape=(2, 17)) | {"constant": np.arange(17) % 2},
         ["y"],
         {},

@@ -56,7 +56,21 @@ def test_the_batch_may_vary() -> None:
 
 def test_a_length_that_varies_leaves_it_to_the_host() -> None:
     (host,) = reversed_whole("n", 2, 8).graph({"n": 6}).host.values()
-    assert "lengths do not vary" in host.reason
+    assert "neither lengths nor the axis that they reverse vary" in host.reason
+
+
+def test_rows_of_a_text_whose_length_varies_are_left_to_the_host() -> None:
+    """Where the text has the length of its rows nothing is left behind them, which no slice says of every extent."""
+    model = Model(opset=11)
+    model.output(model.node("ReverseSequence", [model.input(["n", 2], "x"), model.ints(3, 3)]))
+    (host,) = model.graph({"n": 6}).host.values()
+    assert "neither lengths nor the axis that they reverse vary" in host.reason
+
+
+def test_lengths_have_one_axis() -> None:
+    node = helper.make_node("ReverseSequence", ["x", "n"], ["y"])
+    with pytest.raises(ModelError, match="lengths have one axis"):
+        results(node, {"x": np.ones((6, 2), np.float32), "n": np.array([[1], [2]])}, 10, (1,))
 
 
 def test_lengths_that_are_not_known_leave_it_to_the_host() -> None:
