@@ -226,7 +226,7 @@ class _Chooser:
 
     @property
     def _near(self) -> float:
-        """What groups take at least of what others take if they may be better as a whole, both one by one."""
+        """What the best groups take one by one over what others may take that are compared as a whole beside them."""
         return _NEAR if self._is_long else _OF_ALONE_SMALL
 
     def _may_beat(self, alone: Totals, best: _Tried) -> bool:

@@ -37,9 +37,12 @@ def transfers(own: Number, common: Number, cores: Number, sharing: Number, apart
     Each of `cores` gets its channels by a transfer of its own (1 where cores do not share these out). Of the units that
     need the same, `sharing` of them, each brings a part, and hands it to the others. 1 or 0: where units share out the
     channels (`apart`) each brings its own; where cores' own engines bring weights from DRAM (`direct`) all do so at the
-    same time, and what all of them need comes another way.
+    same time, while the unit's engine brings what all of them need.
     """
-    return direct * own + (1 - direct) * (own * cores / (apart + (1 - apart) * sharing) + common / sharing)
+    together = common / sharing
+    by_unit = own * cores / (apart + (1 - apart) * sharing) + together
+    by_cores: Number = np.maximum(own, together)
+    return direct * by_cores + (1 - direct) * by_unit
 
 
 def transfers_of(
