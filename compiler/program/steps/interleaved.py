@@ -90,9 +90,10 @@ def _fastest(run: Sequence[OrderedGroup], program: Program, demands: Demands, co
 
 
 def _waits_through_dram(nodes: Ints, conflicts: Conflicts) -> tuple[Ints, Ints]:
-    """Pairs of commands, of which the second reads a tensor in the DRAM and the first is the last that writes it.
+    """Which commands wait for which because of tensors in the DRAM: two arrays of equal length, awaited and waiting.
 
-    First the last command of each writing node, then every command of the node that reads. `nodes`: by command.
+    Each command of a node that reads such a tensor waits for the last command of the node that writes it. `nodes`: by
+    command.
     """
     by_node = np.argsort(nodes, kind="stable")
     starts = np.searchsorted(nodes[by_node], np.arange(len(conflicts.nodes.codes) + 1))
