@@ -139,7 +139,7 @@ def why_on_host(node: onnx.NodeProto, call: Call, table: ValueTable) -> str:
         return f"{reason} unless a Loop runs at least once"
     work = _work(body, counting)
     if trips > MAX_UNROLLED or trips * work > MAX_UNROLLED:
-        made = f"{trips} trips of {work} nodes" if trips <= MAX_UNROLLED else f"{trips} trips or more"
+        made = f"{trips} trips of {work} nodes" if trips <= MAX_UNROLLED else f"more than {MAX_UNROLLED} trips"
         return f"{reason} unless all trips of a Loop have at most {MAX_UNROLLED} nodes (here {made})"
     if not _is_short(body, trips, counting):
         made = f"{trips} trips of {len(body.node)} nodes"

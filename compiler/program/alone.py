@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from compiler.cost.objective import Totals
 from compiler.degraded import DEFECTS
@@ -58,7 +58,7 @@ class GroupsAlone:
         lowering: LowerSegments,
         facts: GraphFacts,
         segment: Segment,
-        value: Callable[[Totals], Any],
+        value: Callable[[Totals], tuple[float, float]],
     ) -> None:
         self._lowering, self._facts, self._segment = lowering, facts, segment
         self._value = value
@@ -100,7 +100,7 @@ class GroupsAlone:
             self._met[key] = self._simulated(group, choice)
         return self._met[key].totals
 
-    def sum_of(self, grouped: Grouped, below: Any = None) -> Totals | None:
+    def sum_of(self, grouped: Grouped, below: tuple[float, float] | None = None) -> Totals | None:
         """What a plan's groups take together, each by itself; None if one could not be simulated.
 
         None, too, if the objective is not `below` what is given.

@@ -226,7 +226,7 @@ class _Chooser:
 
     @property
     def _near(self) -> float:
-        """What the best groups take one by one over what others may take that are compared as a whole beside them."""
+        """The least ratio of what the best groups take to what others take at which these are compared as a whole."""
         return _NEAR if self._is_long else _OF_ALONE_SMALL
 
     def _may_beat(self, alone: Totals, best: _Tried) -> bool:
@@ -241,7 +241,7 @@ class _Chooser:
         yield "rules", self._rivals.rules(self._outside)
         yield "none", self._rivals.none()
 
-    # --- groups by themselves -----------------------------------------------------------------------------------------
+    # --- other plans --------------------------------------------------------------------------------------------------
 
     def _better(self, first: Grouped, price: _Tried) -> Iterator[Grouped]:
         """The best plans by sums over groups that were simulated by themselves; `price`: what `first` takes.
