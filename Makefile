@@ -13,7 +13,7 @@ export OPENBLAS_NUM_THREADS = 1
 # they start hundreds of processes: each would compile every module anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo serve test test-sample test-all backend api-fuzz check format bench chaos stack page page-images export-models zoo openapi changelog lock clean
+.PHONY: help demo serve test test-sample test-all test-bounds backend api-fuzz check format bench chaos stack page page-images export-models zoo openapi changelog lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -55,6 +55,11 @@ test-sample: $(VENV)/.dev  ## run the slow tests and a seeded sample of the larg
 
 test-all: $(VENV)/.dev  ## run the tests with the large matrices whole
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+test-bounds: $(VENV)/.dev  ## run the quick tests with every index in machine code checked (compiles it anew: minutes)
+	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(abspath $(VENV))/checked $(BIN)/python -m compiler.kernels
+	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(abspath $(VENV))/checked \
+	  $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --matrices first
 
 backend: $(VENV)/.dev  ## run the ONNX backend suite whole, on simulated chips
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/backend

@@ -100,10 +100,16 @@ class CandidateGrids:
             # imported where it is used alone: it brings a compiler with it
             from compiler.tiling.kernels import figures_of_sizes
 
-            keeps = len(share.waiting) > 1
-            waiting = share.waiting if keeps else share.made
-            most, total = figures_of_sizes(self.grids[axis].offsets, share.needed, share.made, waiting, keeps)
-            found = Column(largest=most[0], needed=most[1], kept=most[2], total=total)
+            grid = self.grids[axis]
+            if len(share.made) < len(grid.starts):
+                # a tensor that does not follow the channels is the same for all slices of them
+                one = np.ones(len(grid.sizes))
+                found = Column(largest=one, needed=one, kept=np.zeros_like(one), total=one.astype(np.int64))
+            else:
+                keeps = len(share.waiting) > 1
+                waiting = share.waiting if keeps else share.made
+                most, total = figures_of_sizes(grid.offsets, share.needed, share.made, waiting, keeps)
+                found = Column(largest=most[0], needed=most[1], kept=most[2], total=total)
             # elsewhere shares are not kept, so each is another object
             if ranges.is_kept:
                 ranges.columns[share] = found
@@ -195,7 +201,7 @@ class SizeTable:
         }
 
     def _rows(self, figure: str, otherwise: float, *, only_followed: bool = False) -> dict[str, Reals]:
-        """A figure of all tensors, by axis; `otherwise` for an axis that is not cut, or channels not followed."""
+        """A figure of all tensors, by axis; `otherwise` for an axis that is not cut, or not followed."""
         found = {}
         for axis, grid in self.grids.items():
             columns, others = self._columns.get(axis, ((), ()))
@@ -204,7 +210,7 @@ class SizeTable:
                 continue
             rows = np.concatenate([getattr(column, figure) for column in columns], dtype=np.float64)
             found[axis] = rows.reshape(len(columns), -1)
-            if only_followed or axis == "C":
+            if only_followed:
                 found[axis][others] = otherwise
         return found
 

@@ -101,3 +101,24 @@ def test_a_read_only_installation_loads_the_machine_code_beside_its_sources(tmp_
     compiled, loaded = json.loads(answer.stdout)
     assert (compiled, len(loaded)) == (0, len(kernels()))
     assert all(Path(folder).is_relative_to(tmp_path) for folder in loaded)
+
+
+# Machine code reads whatever lies beyond an array's end; plain Python raises IndexError.
+PLAIN = """
+from compiler.compile import compile_model
+from compiler.frontend.source import ModelSource
+from compiler.options import Options
+from compiler.profile import builtin_profile
+from tests.service.harness import conv_chain
+
+for name in ("edge4", "cluster4x4"):
+    compile_model(ModelSource.from_bytes(conv_chain(4)), builtin_profile(name), Options(degraded="error"))
+"""
+
+
+def test_no_function_reads_beyond_its_arrays() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"}
+    # hashes and counts overflow on purpose, which numpy warns of
+    command = [sys.executable, "-W", "ignore:overflow encountered:RuntimeWarning", "-c", PLAIN]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
