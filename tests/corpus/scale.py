@@ -112,7 +112,7 @@ CASES: Final[tuple[Case, ...]] = (
     case("a-value-read-by-2000-nodes", _wide_sum(2_000), accept(), "fan-out and fan-in"),
     case("two-thousand-outputs", _many_sinks(2_000), accept(), "fan-out without an end in common", slow=True),
     case("residuals-nested-100-deep", _nested_residuals(100), accept(), "many values alive at once"),
-    case("residuals-nested-500-deep", _nested_residuals(500), accept(), "many values alive at once"),
+    case("residuals-nested-500-deep", _nested_residuals(500), accept(), "many values alive at once", slow=True),
     case("a-dense-network-of-100-nodes", _dense(100), accept(), "5,000 edges"),
     case("a-dense-network-of-300-nodes", _dense(300), accept(), "45,000 edges", slow=True),
     case("two-hundred-diamonds-in-a-row", _diamonds(200), accept(), "2^200 paths"),

@@ -149,7 +149,7 @@ def test_mc_cnn_takes_the_ticks_of_its_expanded_program() -> None:
     check(*mc_cnn(120, 72, {"W": 60, "H": 24}))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_groups_of_mobilenet_take_the_ticks_of_their_expanded_programs() -> None:
     profile, options = builtin_profile("edge4"), Options()
     partitioned = partition_of(import_graph(NETWORKS["mobilenet_v1"]().SerializeToString()), profile, options)
