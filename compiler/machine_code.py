@@ -102,7 +102,7 @@ class _StampedCache(FunctionCache):
         stored: Any = self._cache_file
         stored._source_stamp = _stamp_of(function)
         # told before anything is unpickled: of an older version it may name types that are no more
-        # and machine code that checks indices is no other's
+        # code with and code without checked indices are told apart too
         stored._version = f"{stored._version} {stored._source_stamp} {config.BOUNDSCHECK}"  # type: ignore[attr-defined]
 
 

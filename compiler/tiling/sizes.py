@@ -201,7 +201,7 @@ class SizeTable:
         }
 
     def _rows(self, figure: str, otherwise: float, *, only_followed: bool = False) -> dict[str, Reals]:
-        """A figure of all tensors, by axis; `otherwise` for an axis that is not cut, or not followed."""
+        """A figure of all tensors, by axis; `otherwise` for an axis not cut, or (`only_followed`) not followed."""
         found = {}
         for axis, grid in self.grids.items():
             columns, others = self._columns.get(axis, ((), ()))

@@ -116,7 +116,7 @@ for name in ("edge4", "cluster4x4"):
 """
 
 
-def test_no_function_reads_beyond_its_arrays() -> None:
+def test_a_compilation_reads_nothing_beyond_an_array() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"}
     # hashes and counts overflow on purpose, which numpy warns of
     command = [sys.executable, "-W", "ignore:overflow encountered:RuntimeWarning", "-c", PLAIN]
