@@ -28,7 +28,7 @@ from compiler.tiling.finished import Choice
 from compiler.tiling.geometry import GroupGeometry
 from compiler.tiling.memory import allocated_check
 from compiler.tiling.projection import Projections
-from compiler.tiling.refine import as_before, nearly_as_good, refined
+from compiler.tiling.refine import as_before, likeness, nearly_as_good, refined
 from compiler.tiling.sizes import candidate_sizes
 from compiler.tiling.split import Split
 from compiler.tiling.tile import Handover, Spread
@@ -265,8 +265,9 @@ class Evaluator:
         found = nearly_as_good(choice, geometry, self.profile, bound, self._wishes, tried, count)
         geometry.forget_frustums()
         largest = self.tiling(group)
-        others = {one.tiling: one for one in (largest, *found) if isinstance(one, Choice)}
-        return [other for other in others.values() if other.tiling != choice.tiling][:count]
+        others = {likeness(one): one for one in (largest, *found) if isinstance(one, Choice)}
+        others.pop(likeness(choice), None)
+        return list(others.values())[:count]
 
     def handing(
         self, group: int, before: Choice, handover: Handover, spread: Spread | None, *, is_refined: bool = False

@@ -28,8 +28,8 @@ from compiler.tiling.memory import allocation_check, memory_of
 from compiler.tiling.pace import turns
 from compiler.tiling.placement import Placement, unit_grid
 from compiler.tiling.price import group_of, leasts
-from compiler.tiling.sizes import SizeTable
-from compiler.tiling.tile import Configuration, Tiling
+from compiler.tiling.sizes import RANGES_MAX, SizeTable
+from compiler.tiling.tile import Configuration, Order, Tiling
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import GroupWork
 from compiler.tiling.wishes import Wishes
@@ -95,7 +95,7 @@ def nearly_as_good(
     tried: int,
     count: int,
 ) -> list[Choice]:
-    """At most `count` other tilings near a choice that cost least, the least first; no two are lowered alike.
+    """At most `count` other tilings near a choice that cost least, the least first; no two take the same.
 
     They are those that `refined` tries from there, at most `tried`. None where options or a schedule say how tiles are
     found.
@@ -106,14 +106,22 @@ def nearly_as_good(
     search.as_it_is()
     search.across_ways()
     search.along_axes()
-    found: dict[Tiling, Choice] = {choice.tiling: choice}
+    found = {likeness(choice): choice}
     for _, priced in sorted(search.priced, key=lambda entry: entry[0]):
         if len(found) > count:
             break
         if allocation_check(levels := memory_of(priced.group)) is None:
             other = finished(priced, levels)
-            found.setdefault(other.tiling, other)
+            found.setdefault(likeness(other), other)
     return list(found.values())[1:]
+
+
+def likeness(choice: Choice) -> tuple[Cost, Tiling]:
+    """Equal for tilings that take the same: they differ in the order of ops, or in slices of weights, at most, and cost
+    the same in every figure. Where all weights lie in the cores both orders are lowered to the same program.
+    """
+    configuration = replace(choice.tiling.configuration, order=Order.DEPTH_FIRST)
+    return choice.cost, replace(choice.tiling, configuration=configuration, weights=())
 
 
 class _Refinement:
@@ -273,7 +281,7 @@ def _line(axis: str, extent: int, lane: int) -> tuple[str, tuple[int, ...]]:
     """An axis with its sizes: the extent's equal parts, twice as many each time, filled up to whole lanes."""
     sizes: dict[int, None] = {}
     parts = 1
-    while parts <= extent:
+    while parts <= min(extent, RANGES_MAX):
         sizes[min(extent, ceil_div(ceil_div(extent, parts), lane) * lane)] = None
         parts *= 2
     return axis, tuple(sizes)

@@ -21,10 +21,12 @@ from compiler.tiling.tile import HaloMode
 # Up to this extent every tile size of an axis is a candidate; beyond, one size per number of tiles.
 ALL_SIZES_UP_TO: Final = 512
 _PARTS_MAX: Final = 512
-# The most tiles that one axis is cut into.
-_RANGES_MAX: Final = 1 << 16
-# The most core tiles, in all SRAM tiles, that one axis is cut into.
-_CORE_RANGES_MAX: Final = 1 << 16
+# The most tiles that one axis is cut into; so many core tiles, too, in all SRAM tiles.
+RANGES_MAX: Final = 1 << 16
+# About as many core tiles has an axis for all their sizes together, and tables of more ranges are kept one at a time:
+# of an axis of 2^24 there were 10^7 for a single SRAM tile, and 49 SRAM tiles were tried.
+_CORE_RANGES: Final = 1 << 19
+_KEPT_RANGES: Final = 1 << 16
 # Groups of more tensors than this (a Concat of thousands) share out so many ranges among them.
 _MANY_TENSORS: Final = 1024
 _RANGES_OF_MANY: Final = 1 << 23
@@ -37,24 +39,26 @@ def candidate_sizes(extent: int, tensors: int = 1) -> Ints:
     return part_sizes(extent, tensors)
 
 
-def part_sizes(extent: int, tensors: int = 1) -> Ints:
+def part_sizes(extent: int, tensors: int = 1, times: int = 1) -> Ints:
     """The distinct values of ceil(extent / k), ascending; below extent / _PARTS_MAX powers of two.
 
-    Each candidate has a range per tile and tensor, so a group of very many tensors gets fewer of them, and no axis is
-    cut into more than _RANGES_MAX tiles.
+    Each candidate has a range per tile and tensor, so a group of very many tensors gets fewer of them, and so does an
+    extent that is cut so many `times`; no axis is cut into more than RANGES_MAX tiles.
     """
     most = _PARTS_MAX if tensors <= _MANY_TENSORS else max(8, isqrt(_RANGES_OF_MANY // tensors))
+    most = min(most, max(8, isqrt(2 * _CORE_RANGES // times)))
     counts = np.arange(1, min(extent, most) + 1, dtype=np.int64)
     sizes = -(-extent // counts)
     finer = 2 ** np.arange(int(sizes[-1]).bit_length(), dtype=np.int64)
-    finer = finer[(finer < sizes[-1]) & (-(-extent // finer) <= (_RANGES_MAX if tensors <= _MANY_TENSORS else most))]
+    finer = finer[(finer < sizes[-1]) & (-(-extent // finer) <= (RANGES_MAX if tensors <= _MANY_TENSORS else most))]
     return np.unique(np.concatenate((sizes, finer)))
 
 
 def _inner(extent: int, tile: int) -> Ints:
     """The sizes of core tiles in an SRAM tile: none so small that there were too many of them on the whole axis."""
-    sizes, tiles = part_sizes(tile), -(-extent // tile)
-    few = (tiles * -(-tile // sizes) <= _CORE_RANGES_MAX) | (sizes == sizes[-1])
+    tiles = -(-extent // tile)
+    sizes = part_sizes(tile, times=tiles)
+    few = (tiles * -(-tile // sizes) <= RANGES_MAX) | (sizes == sizes[-1])
     return np.asarray(sizes[few])
 
 
@@ -124,8 +128,16 @@ class CandidateGrids:
                 axis: grid if axis == "C" else Grid.nested(grid.extent, sizes[axis], _inner(grid.extent, sizes[axis]))
                 for axis, grid in self.grids.items()
             }
-            found = self._inside[tile] = CandidateGrids(self.projections, grids, self.halo)
+            found = CandidateGrids(self.projections, grids, self.halo)
+            if found.is_large:
+                self._inside = {own: its for own, its in self._inside.items() if not its.is_large}
+            self._inside[tile] = found
         return found
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the ranges of all candidates take much memory."""
+        return sum(len(grid.starts) for grid in self.grids.values()) > _KEPT_RANGES
 
 
 class SizeTable:
@@ -251,7 +263,10 @@ class SizeTable:
         key = tuple(tile[axis] for axis in self.axes)
         known = self._inside.get(key)
         if known is None:
-            known = self._inside[key] = SizeTable(self.geometry, self.candidates.inside(key, self.axes))
+            known = SizeTable(self.geometry, self.candidates.inside(key, self.axes))
+            if known.candidates.is_large:
+                self._inside = {own: its for own, its in self._inside.items() if not its.candidates.is_large}
+            self._inside[key] = known
         return known
 
     def waiting(self, at: Mapping[str, Ints], rows: int) -> Reals:
