@@ -181,9 +181,10 @@ def _range(call: Call) -> Folded | None:
             actual=count,
             limit=_VARYING_RANGE,
         )
-    values = int(start) + np.arange(count) * int(step) if dtype.startswith("int") else start + np.arange(count) * step
-    extent = count
     is_whole = all(isinstance(value, int) for value in (start, limit, step))
+    first, distance = (int(start), int(step)) if is_whole else (float(start), float(step))
+    values = first + np.arange(count) * distance
+    extent = count
     if count and is_whole:
         extent = -((start - limit) // step)  # rounded up; keeps the expressions of the ends
     elif varies:

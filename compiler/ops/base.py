@@ -494,20 +494,15 @@ def repeated(a: int, b: int) -> int:
 
 def agreed(a: int, b: int) -> int:
     """The common extent of two tensors; of unknown expression if they differ for some dynamic sizes."""
-    difference = a - b
-    if isinstance(difference, Dim) and bounds_of(difference) != (0, 0):
-        return unknown_extent(int(a))
     # of two equal extents the varying one is kept
-    return a if isinstance(a, Dim) else b
+    return unknown_extent(int(a)) if bounds_of(a - b) != (0, 0) else a if isinstance(a, Dim) else b
 
 
 def from_front(position: int, extent: int) -> int:
     """A position along an axis, counted from the front; negative positions count from the end."""
     if is_always_least(0, position):
         return position
-    if is_always_least(position, -1):
-        return position + extent
-    return unknown_extent(int(position) + (int(extent) if position < 0 else 0))
+    return position + extent if is_always_least(position, -1) else unknown_extent(position + extent * (position < 0))
 
 
 DEFAULT_AXES = ((), ("C",), ("N", "C"), ("N", "H", "C"), ("N", "C", "H", "W"), ("N", "C", "D", "H", "W"))
