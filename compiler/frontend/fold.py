@@ -163,6 +163,11 @@ def _range(call: Call) -> Folded | None:
         call.fail("the range has no end", actual=f"{start} to {limit} by {step}", limit="finite, a step other than 0")
     count = max(0, ceil((limit - start) / step))
     varies = any(isinstance(value, Dim) for value in (start, limit, step))
+    if varies:
+        # whole numbers of a float range are counted by expressions as those of integers are
+        start, limit, step = (
+            value if value != int(value) or isinstance(value, Dim) else int(value) for value in (start, limit, step)
+        )
     if count > FOLD_ELEMENTS and not varies:
         bounded((count,), call.node, "the range")
         return None  # left to the host
@@ -176,9 +181,11 @@ def _range(call: Call) -> Folded | None:
             actual=count,
             limit=_VARYING_RANGE,
         )
-    values = int(start) + np.arange(count) * int(step) if dtype.startswith("int") else start + np.arange(count) * step
+    is_whole = all(isinstance(value, int) for value in (start, limit, step))
+    first, distance = (int(start), int(step)) if is_whole else (float(start), float(step))
+    values = first + np.arange(count) * distance
     extent = count
-    if count and all(isinstance(value, int) for value in (start, limit, step)):
+    if count and is_whole:
         extent = -((start - limit) // step)  # rounded up; keeps the expressions of the ends
     elif varies:
         extent = unknown_extent(count)
@@ -190,8 +197,8 @@ def _range(call: Call) -> Folded | None:
     return Folded(
         constant=literal(np.asarray(values).reshape(count), dtype),
         shape=(extent,),
-        symbolic=None if elements is None or not dtype.startswith("int") else with_symbols(elements),
-        at_maxima=elements is not None and not dtype.startswith("int"),
+        symbolic=None if elements is None or not is_whole else with_symbols(elements),
+        at_maxima=elements is not None and not is_whole,
     )
 
 
@@ -299,6 +306,12 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
 )
 
 
+# The same for one operand.
+_UNARY: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType(
+    {"Neg": lambda a: -a, "Abs": lambda a: _absolute(a)}
+)
+
+
 class _UndecidedError(Exception):
     """The result of a rule depends on the extents in a way that no expression describes."""
 
@@ -319,13 +332,14 @@ def _on_integers(rule: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 def _divided(a: Any, b: Any) -> Any:
     """The quotient rounded towards 0, as ONNX divides integers.
 
-    Raises _UndecidedError for varying operands that may be negative, or a divisor that may be 0.
+    Raises _UndecidedError for a varying dividend of either sign, and for a varying divisor that may not be positive.
     """
     if not isinstance(a, Dim) and not isinstance(b, Dim):
         return a // b if (a < 0) == (b < 0) else -(-a // b)
-    if bounds_of(a)[0] < 0 or bounds_of(b)[0] <= 0:
+    low, high = bounds_of(a)
+    if low < 0 < high or bounds_of(b)[0] <= 0:
         raise _UndecidedError
-    return a // b
+    return a // b if low >= 0 else -(-a // b)
 
 
 def _exact_quotient(a: Any, b: Any) -> Any:
@@ -343,6 +357,25 @@ def _remainder(a: Any, b: Any) -> Any:
     if (isinstance(a, Dim) or isinstance(b, Dim)) and (bounds_of(a)[0] < 0 or bounds_of(b)[0] <= 0):
         raise _UndecidedError
     return a % b
+
+
+def _floor_remainder(a: Any, b: Any) -> Any:
+    """The remainder with the sign of the divisor; raises _UndecidedError for a varying divisor that may be negative."""
+    if not isinstance(a, Dim) and not isinstance(b, Dim):
+        return a % b
+    if bounds_of(b)[0] <= 0:
+        raise _UndecidedError
+    if is_always_least(0, a) and is_always_least(a + 1, b):
+        return a
+    return a + b if is_always_least(-b, a) and is_always_least(a, -1) else a % b
+
+
+def _absolute(a: Any) -> Any:
+    """Without its sign; raises _UndecidedError for a varying number of either sign."""
+    low, high = bounds_of(a) if isinstance(a, Dim) else (a, a)
+    if low < 0 < high:
+        raise _UndecidedError
+    return a if low >= 0 else -a
 
 
 def _known(value: Any) -> Any:
@@ -369,11 +402,20 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def symbolic_result(
-    kind: str, arrays: list[Symbolic], result: Array, evaluate: Callable[[list[Symbolic]], Any]
+    kind: str,
+    arrays: list[Symbolic],
+    result: Array,
+    evaluate: Callable[[list[Symbolic]], Any],
+    *,
+    fmod: object = None,
 ) -> Symbolic | None:
-    """The elements of a folded `result` as `Dim`s; None if it is unknown whether they vary."""
+    """The elements of a folded `result` as `Dim`s; None if it is unknown whether they vary.
+
+    `fmod` is that attribute of Mod: with 0 a remainder has the sign of its divisor.
+    """
+    rule = _floor_remainder if kind == "Mod" and fmod == 0 else _ARITHMETIC.get(kind)
     try:
-        found = _by_rule(kind, arrays, evaluate, is_whole=result.dtype.kind in "iub")
+        found = _by_rule(kind, rule, arrays, evaluate, is_whole=result.dtype.kind in "iub")
     except _UndecidedError:
         return None
     if found is None or not np.array_equal(found.reshape(-1).astype(np.float64), result.reshape(-1).astype(np.float64)):
@@ -397,12 +439,19 @@ def _exact_range(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def _by_rule(
-    kind: str, arrays: list[Symbolic], evaluate: Callable[[list[Symbolic]], Any], *, is_whole: bool
+    kind: str,
+    rule: Callable[[Any, Any], Any] | None,
+    arrays: list[Symbolic],
+    evaluate: Callable[[list[Symbolic]], Any],
+    *,
+    is_whole: bool,
 ) -> Symbolic | None:
     if kind == "Div" and not is_whole:
         return np.asarray(np.frompyfunc(_on_integers(_exact_quotient), 2, 1)(*arrays), dtype=object)
-    if kind in _ARITHMETIC and len(arrays) == 2:
-        return np.asarray(np.frompyfunc(_on_integers(_ARITHMETIC[kind]), 2, 1)(*arrays), dtype=object)
+    if rule is not None and len(arrays) == 2:
+        return np.asarray(np.frompyfunc(_on_integers(rule), 2, 1)(*arrays), dtype=object)
+    if kind in _UNARY:
+        return np.asarray(np.frompyfunc(_UNARY[kind], 1, 1)(arrays[0]), dtype=object)
     if kind == "Where":
         return np.asarray(np.where(arrays[0].astype(bool), arrays[1], arrays[2]), dtype=object)
     if kind in ("ReduceProd", "ReduceSum") and arrays[0].ndim == 1:

@@ -7,6 +7,7 @@ In the value table only those results change.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -17,11 +18,13 @@ from compiler.frontend.fold import bounded
 from compiler.frontend.host import HostResult, declared_results, host_macs, host_node, host_results
 from compiler.frontend.inline_functions import FunctionTable, captured, names_files
 from compiler.frontend.lowering_errors import data_elsewhere, unmade_value
+from compiler.frontend.read import plain_domain
 from compiler.frontend.signature import Signature
 from compiler.frontend.single_node import is_legal, result_types
 from compiler.frontend.tensor_table import ValueTable
 from compiler.frontend.validate import MAX_ELEMENTS
 from compiler.ir.graph import HOST, HostNode, Op, Tensor, free_key, host_op
+from compiler.ops import OP_KINDS
 from compiler.ops.base import Array, default_axes
 
 # Largest number of nodes of a model that ONNX Runtime checks, at a few milliseconds each. If it accepts all of them,
@@ -114,6 +117,7 @@ class HostNodes:
             if not types:
                 raise
             found = declared_results(node, types, self._table.fixed_dims)
+        found[0] = self._at_all_extents(node, name, opsets, found[0])
         if any(min(result.shape or (), default=0) < 0 for result in found):
             raise LimitError(
                 "a result has too many elements",
@@ -125,6 +129,20 @@ class HostNodes:
                 limit=MAX_ELEMENTS,
             )
         return found
+
+    def _at_all_extents(
+        self, node: onnx.NodeProto, name: str, opsets: Mapping[str, int], first: HostResult
+    ) -> HostResult:
+        """The first result, whose extents vary as elements of operands do: the inference sees only their maxima."""
+        kind = None if plain_domain(node.domain) else OP_KINDS.get(node.op_type)
+        varies = any(self._table.resolved(value) in self._table.symbolic for value in node.input if value)
+        if kind is None or first.shape is None or not varies:
+            return first
+        try:
+            shape = kind.infer(self._table.call(node, name, opsets[""])).shape
+        except ModelError:
+            return first
+        return replace(first, shape=shape) if shape == first.shape else first
 
     def is_legal(self, node: onnx.NodeProto, name: str, signature: Signature, opsets: Mapping[str, int]) -> bool:
         """Whether ONNX Runtime accepts a node that a definition rejects (IMPORT-7)."""

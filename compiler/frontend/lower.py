@@ -370,6 +370,7 @@ class _Lowering:
                     [self.table.elements(t) for t in kept if t is not None],
                     np.asarray(result).reshape(shape),
                     lambda elements: kind.evaluate(resolved, tuple(elements)),
+                    fmod=inferred.attributes.get("fmod"),
                 )
                 unknown = unknown or symbolic is None
                 if unknown and can_be_computed(inferred, call, kept, output):
@@ -389,13 +390,11 @@ class _Lowering:
         return None
 
     def _evaluated(self, node: onnx.NodeProto, call: Call, scope: Scope) -> bool:
-        """Evaluates a host op with small constant inputs; True if it did."""
-        results = None
-        if node.op_type not in OP_KINDS:
-            results = evaluated_node(node, call, self.table.values, scope.opsets)
-        if results is None:
-            return False
+        """Evaluates a host op with small constant inputs, unless its result varies and lists no extents; True if so."""
+        results = None if node.op_type in OP_KINDS else evaluated_node(node, call, self.table.values, scope.opsets)
         unknown = any(varies(t) or (t is not None and t.name in self.table.symbolic) for t in call.inputs)
+        if results is None or (unknown and all(np.ndim(result) > 1 for result in results)):
+            return False
         for output, result in zip((o for o in node.output if o), results, strict=True):
             self.table.set_constant(output, Folded(constant=literal_of(result), at_maxima=unknown))
         return True

@@ -78,11 +78,12 @@ def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...]
 def can_be_computed(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> bool:
     """Whether the accelerator may compute a result of constants that is otherwise known at the maxima only.
 
-    The result must not be a list of extents: it has floats or flags, and several axes or more elements than a shape has
-    axes. Its operands must be known at all extents.
+    The result must not be a list of extents: its length varies, or it has floats or flags, and not one axis of at most
+    as many elements as a shape has axes. Its operands must be known at all extents.
     """
-    is_short = len(output.shape) < 2 and output.elements <= MAX_RANK
-    if output.dtype.startswith(("int", "uint")) or is_short or form_is_at_maxima(inferred, call):
+    is_short = len(output.shape) == 1 and output.elements <= MAX_RANK
+    may_be_extents = is_short or output.dtype.startswith(("int", "uint"))
+    if (may_be_extents and not varies(output)) or form_is_at_maxima(inferred, call):
         return False
     if any(t is None or t.at_maxima or t.dtype not in DTYPE_NAMES for t in kept):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Any, Final
 
 import numpy as np
@@ -113,7 +113,7 @@ class Dim(int):
         return _combined(self, other, int(self) + other, _sum)
 
     def __sub__(self, other: Any) -> Any:
-        return _combined(self, other, int(self) - other, lambda a, b: _sum(a, _scaled(b, -1)))
+        return _combined(self, other, int(self) - other, _difference)
 
     def __mul__(self, other: Any) -> Any:
         return _combined(self, other, int(self) * other, _product)
@@ -122,13 +122,13 @@ class Dim(int):
         return _combined(self, other, int(self) // other, _quotient)
 
     def __mod__(self, other: Any) -> Any:
-        return _combined(self, other, int(self) % other, lambda a, b: _compound("%", a, b))
+        return _combined(self, other, int(self) % other, _remainder)
 
     def __radd__(self, other: Any) -> Any:
         return _combined(other, self, other + int(self), _sum)
 
     def __rsub__(self, other: Any) -> Any:
-        return _combined(other, self, other - int(self), lambda a, b: _sum(a, _scaled(b, -1)))
+        return _combined(other, self, other - int(self), _difference)
 
     def __rmul__(self, other: Any) -> Any:
         return _combined(other, self, other * int(self), _product)
@@ -137,7 +137,7 @@ class Dim(int):
         return _combined(other, self, other // int(self), _quotient)
 
     def __rmod__(self, other: Any) -> Any:
-        return _combined(other, self, other % int(self), lambda a, b: _compound("%", a, b))
+        return _combined(other, self, other % int(self), _remainder)
 
     def __neg__(self) -> Any:
         return _combined(self, -1, -int(self), _product)
@@ -220,7 +220,7 @@ def _combined(left: Any, right: Any, value: Any, rule: Any) -> Any:
         return unknown_extent((int(value) + _WRAPS) % (2 * _WRAPS) - _WRAPS)
     if a is _DROPPED or b is _DROPPED:
         return unknown_extent(int(value))
-    expression = rule(a, b)
+    expression = _shorter(rule(a, b))
     if len(expression.terms) > _MAX_TERMS or expression.depth > _MAX_DEPTH or expression.size > _MAX_SIZE:
         return unknown_extent(int(value))
     limits: Limits = {**getattr(left, "limits", {}), **getattr(right, "limits", {})}
@@ -235,6 +235,14 @@ def _as_expression(value: Any) -> Expression | None:
     return Expression(constant=int(value)) if value == int(value) else None
 
 
+def _shorter(a: Expression) -> Expression:
+    """The normal form of a sum that has compounds, if that has fewer atoms: what cancels out is gone."""
+    if not a.depth or len(a.terms) == 1:
+        return a
+    normal = _normal(a)
+    return normal if normal.size < a.size else a
+
+
 def _collected(terms: list[tuple[Atom, int]], constant: int) -> Expression:
     total: dict[Atom, int] = {}
     for atom, factor in terms:
@@ -245,6 +253,10 @@ def _collected(terms: list[tuple[Atom, int]], constant: int) -> Expression:
 
 def _sum(a: Expression, b: Expression) -> Expression:
     return _collected([*a.terms, *b.terms], a.constant + b.constant)
+
+
+def _difference(a: Expression, b: Expression) -> Expression:
+    return _sum(a, _scaled(b, -1))
 
 
 def _scaled(a: Expression, factor: int) -> Expression:
@@ -266,11 +278,8 @@ def _product(a: Expression, b: Expression) -> Expression:
 
 def _quotient(a: Expression, b: Expression) -> Expression:
     if not b.terms and b.constant:
-        divisor = b.constant
-        if all(factor % divisor == 0 for _, factor in a.terms):
-            # whole multiples move out of the floor: floor((d·x + c) / d) = x + floor(c / d)
-            return _collected([(atom, factor // divisor) for atom, factor in a.terms], a.constant // divisor)
-    if a == b:
+        return _floor(a, b.constant) if b.constant > 0 else _floor(_scaled(a, -1), -b.constant)
+    if _normal(_difference(a, b)) == Expression():
         return Expression(constant=1)
     over, under = _single(a), _single(b)
     if over is not None and under is not None and over[1] % under[1] == 0:
@@ -279,6 +288,121 @@ def _quotient(a: Expression, b: Expression) -> Expression:
         if rest is not None:
             return _scaled(rest, over[1] // under[1])
     return _compound("//", a, b)
+
+
+def _floor(a: Expression, divisor: int, *, is_normal: bool = False) -> Expression:
+    """The floor of `a` over a positive number: whole multiples move out, common factors cancel, floors join.
+
+    floor((d·x + y) / d) = x + floor(y / d); floor((g·y + c) / (g·d)) = floor((y + floor(c / g)) / d);
+    floor((floor(x / e) + c) / d) = floor((x + e·c) / (e·d)). With `is_normal` equal floors become one object, which
+    may have looser bounds by interval arithmetic.
+    """
+    rounded = _nearest if is_normal else _toward_zero
+    multiples = [(atom, rounded(factor, divisor)) for atom, factor in a.terms]
+    whole = _collected(multiples, a.constant // divisor)
+    inside = _difference(a, _scaled(whole, divisor))
+    if not inside.terms:
+        return whole
+    common = gcd(divisor, *(factor for _, factor in inside.terms))
+    terms = tuple((atom, factor // common) for atom, factor in inside.terms)
+    constant, divisor = inside.constant // common, divisor // common
+    joined = _floor_of_floor(*terms[0], constant, divisor, is_normal=is_normal) if len(terms) == 1 else None
+    if joined is not None:
+        return _sum(whole, joined)
+    rest = Expression(terms=terms, constant=constant)
+    if is_normal and terms[0][1] < 0:
+        # floor((c - y) / d) = -floor((y - c + d - 1) / d)
+        turned = _sum(_scaled(rest, -1), Expression(constant=divisor - 1))
+        return _difference(whole, _floor(turned, divisor, is_normal=True))
+    if is_normal and divisor == 2 and constant:
+        # floor((y + 1) / 2) = y - floor(y / 2)
+        halved = Expression(terms=terms)
+        return _difference(_sum(whole, halved), _floor(halved, 2, is_normal=True))
+    return _sum(whole, _compound("//", rest, Expression(constant=divisor)))
+
+
+def _floor_of_floor(atom: Atom, factor: int, constant: int, divisor: int, *, is_normal: bool) -> Expression | None:
+    """The floor of (`factor` · `atom` + `constant`) over a divisor as one floor; None if `atom` is no floor."""
+    if not isinstance(atom, Compound) or atom.operator != "//" or factor not in (1, -1):
+        return None
+    inner = atom.right.constant
+    if atom.right.terms or inner <= 0:
+        return None
+    # minus a floor is the floor of minus what is divided, after rounding up
+    over = atom.left if factor == 1 else _sum(_scaled(atom.left, -1), Expression(constant=inner - 1))
+    return _floor(_sum(over, Expression(constant=inner * constant)), inner * divisor, is_normal=is_normal)
+
+
+def _toward_zero(factor: int, divisor: int) -> int:
+    """The quotient rounded towards 0: all parts of a term keep its sign, so that bounds stay as tight."""
+    return factor // divisor if factor >= 0 else -(-factor // divisor)
+
+
+def _nearest(factor: int, divisor: int) -> int:
+    """The nearest whole quotient, the lower of two."""
+    return -((divisor - 2 * factor) // (2 * divisor))
+
+
+def _remainder(a: Expression, b: Expression) -> Expression:
+    """The remainder beside the floor quotient; what is a multiple of a positive divisor is left out."""
+    if b.terms or b.constant <= 0:
+        return _compound("%", a, b)
+    divisor = b.constant
+    total = Expression(constant=a.constant)
+    for atom, factor in a.terms:
+        part = Expression(terms=((atom, 1),))
+        if isinstance(atom, Compound) and atom.operator == "%" and not atom.right.terms:
+            # (x % e) and x differ by a multiple of e
+            part = atom.left if factor * atom.right.constant % divisor == 0 else part
+        total = _sum(total, _scaled(part, factor))
+    kept = [(atom, factor - divisor * _nearest(factor, divisor)) for atom, factor in total.terms]
+    rest = _collected(kept, total.constant % divisor)
+    return _compound("%", rest, b) if rest.terms else rest
+
+
+def _normal(a: Expression) -> Expression:
+    """The form in which equal sums of products, and of floors and remainders by numbers, are equal objects.
+
+    Bounds by interval arithmetic may be looser than those of `a`.
+    """
+    total = Expression(constant=a.constant)
+    for atom, factor in a.terms:
+        total = _sum(total, _scaled(_normal_atom(atom), factor))
+    return total
+
+
+def _normal_atom(atom: Atom) -> Expression:
+    if isinstance(atom, str):
+        return Expression(terms=((atom, 1),))
+    left, right = _normal(atom.left), _normal(atom.right)
+    if atom.operator == "*" and max(1, len(left.terms)) * max(1, len(right.terms)) <= _MAX_SIZE:
+        return _distributed(left, right)
+    if atom.operator in ("//", "%") and not right.terms and right.constant > 0:
+        floor = _floor(left, right.constant, is_normal=True)
+        return floor if atom.operator == "//" else _difference(left, _scaled(floor, right.constant))
+    return _compound(atom.operator, left, right)
+
+
+def _distributed(a: Expression, b: Expression) -> Expression:
+    """The product of two sums as a sum of products, whose factors are in order."""
+    products: list[tuple[Atom, int]] = []
+    for first, own in a.terms:
+        for second, other in b.terms:
+            factors = sorted([*_factors(first), *_factors(second)], key=str)
+            product = Expression(terms=((factors[0], 1),))
+            for factor in factors[1:]:
+                product = _compound("*", product, Expression(terms=((factor, 1),)))
+            products.append((product.terms[0][0], own * other))
+    rest = _sum(_scaled(Expression(terms=a.terms), b.constant), _scaled(Expression(terms=b.terms), a.constant))
+    return _sum(_collected(products, a.constant * b.constant), rest)
+
+
+def _factors(atom: Atom) -> list[Atom]:
+    if isinstance(atom, Compound) and atom.operator == "*":
+        left, right = _single(atom.left), _single(atom.right)
+        if left is not None and right is not None and left[1] == right[1] == 1:
+            return [*_factors(left[0]), *_factors(right[0])]
+    return [atom]
 
 
 def _single(a: Expression) -> tuple[Atom, int] | None:

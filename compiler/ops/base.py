@@ -495,14 +495,14 @@ def repeated(a: int, b: int) -> int:
 def agreed(a: int, b: int) -> int:
     """The common extent of two tensors; of unknown expression if they differ for some dynamic sizes."""
     # of two equal extents the varying one is kept
-    return unknown_extent(int(a)) if isinstance(a - b, Dim) else a if isinstance(a, Dim) else b
+    return unknown_extent(int(a)) if bounds_of(a - b) != (0, 0) else a if isinstance(a, Dim) else b
 
 
 def from_front(position: int, extent: int) -> int:
     """A position along an axis, counted from the front; negative positions count from the end."""
     if is_always_least(0, position):
         return position
-    return position + extent if is_always_least(position, -1) else unknown_extent(int(position) % int(extent))
+    return position + extent if is_always_least(position, -1) else unknown_extent(position + extent * (position < 0))
 
 
 DEFAULT_AXES = ((), ("C",), ("N", "C"), ("N", "H", "C"), ("N", "C", "H", "W"), ("N", "C", "D", "H", "W"))

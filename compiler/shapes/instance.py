@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from compiler.errors import ModelError, printable
 from compiler.ir.constant import Constant, Derived, Literal, Splat
 from compiler.ir.graph import Attribute, Graph, Op, Tensor
+from compiler.shapes.extents import InputShape
 from compiler.shapes.legal import check_view, checked_shape
 
 # The elements of a constant.
@@ -48,24 +49,29 @@ def refuse_what_is_at_maxima(graph: Graph) -> None:
     for op in graph.ops:
         for name in (*op.inputs, op.output):
             if name in graph.tensors and graph.tensors[name].at_maxima:
-                raise _known_at_maxima_only(graph.tensors[name], op)
+                raise _known_at_maxima_only(graph, name, op)
     for name in graph.output_tensors:
         if graph.tensors[name].at_maxima:
-            raise _known_at_maxima_only(graph.tensors[name], None)
+            raise _known_at_maxima_only(graph, name, None)
 
 
-def _known_at_maxima_only(tensor: Tensor, op: Op | None) -> ModelError:
+def _known_at_maxima_only(graph: Graph, name: str, op: Op | None) -> ModelError:
+    tensor = graph.tensors[name]
     what = "the form of" if tensor.constant is None else "constant"
+    read = () if op is None or name != op.output else tuple(graph.tensors[one] for one in op.inputs if one)
+    operands = ", ".join(str(InputShape.of(one)) for one in read)
+    hint = "Give the dimension a fixed extent"
+    if len({expression for one in read for _, expression in one.symbols}) > 1:
+        hint += "; dimensions that are always equal may have one name in the model"
     return ModelError(
-        f"{what} {printable(tensor.name, 120)!r} depends on a dynamic dimension in a way that is known at its maximum "
-        "only",
+        f"{what} {printable(name, 120)!r} depends on a dynamic dimension in a way that is known at its maximum only",
         code="known_at_maxima_only",
         stage="shapes",
         node=None if op is None else op.node,
         op_type=None if op is None else op.kind,
-        actual=printable(tensor.name, 120),
+        actual=printable(f"made of {operands}" if operands else name, 300),
         limit="positions, sums and products of dimensions",
-        hint="Give the dimension a fixed extent",
+        hint=hint,
     )
 
 

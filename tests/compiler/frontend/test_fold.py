@@ -352,6 +352,35 @@ N = Dim.symbol("n", 12)
 
 
 @pytest.mark.parametrize(
+    ("dividend", "divisor", "result", "expected"),
+    [
+        (-N, 8, 4, "((-n) % (8))"),
+        (-1, N, 11, "n - 1"),
+        (0, N, 0, "None"),
+        (N - 1, N, 11, "n - 1"),
+        (5 - N, 4, 1, "((-n + 1) % (4))"),
+    ],
+)
+def test_a_remainder_with_the_sign_of_its_divisor_is_known_for_any_dividend(
+    dividend: Any, divisor: Any, result: int, expected: str
+) -> None:
+    """Padding to a multiple is (-n) mod 8, and a roll by one starts at (-1) mod n."""
+    operands = [np.array([one], dtype=object) for one in (dividend, divisor)]
+    found = symbolic_result("Mod", operands, np.array([result]), lambda arrays: arrays[0], fmod=0)
+    assert found is not None
+    assert str(expression_of(found.item())) == expected
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("Neg", "n - 20"), ("Abs", "-n + 20")])
+def test_the_sign_of_what_varies_is_followed(kind: str, expected: str) -> None:
+    below = np.array([20 - N], dtype=object)
+    result = np.array([-8 if kind == "Neg" else 8])
+    found = symbolic_result(kind, [below], result, lambda arrays: arrays[0])
+    assert found is not None
+    assert str(expression_of(found.item())) == expected
+
+
+@pytest.mark.parametrize(
     ("kind", "first", "second", "result", "expected"),
     [
         ("Add", [N, 3], [1, 4], [13, 7], ["n + 1", "None"]),
@@ -359,6 +388,8 @@ N = Dim.symbol("n", 12)
         ("Mul", [N], [2], [24], ["2*n"]),
         ("Div", [N], [4], [3], ["((n) // (4))"]),
         ("Mod", [N], [5], [2], ["((n) % (5))"]),
+        # -n is never positive, and rounding towards 0 rounds it up
+        ("Div", [-N], [4], [-3], ["-((n) // (4))"]),
         ("Max", [N], [1], [12], ["n"]),
         ("Max", [N + 2], [N], [14], ["n + 2"]),
         # an extent is at most its maximum; below 3 the larger one would be another

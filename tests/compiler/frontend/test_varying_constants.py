@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from compiler.errors import ModelError
-from tests.compiler.shapes import varying_layers, varying_refused, varying_shapes  # noqa: F401 - they note their models
+from tests.compiler.shapes import (  # noqa: F401 - they note their models
+    varying_computed,
+    varying_layers,
+    varying_refused,
+    varying_shapes,
+)
 from tests.compiler.shapes.dynamic import Compiled
 from tests.compiler.shapes.varying_models import REFUSED, SERVED
 from tests.models import Model
@@ -41,6 +46,17 @@ def test_what_is_known_at_the_maxima_only_is_refused(name: str) -> None:
     with pytest.raises(ModelError) as caught:
         Compiled.of(model, ranges)
     assert caught.value.code == code
+
+
+def test_a_refusal_shows_what_the_op_reads() -> None:
+    """Two inputs whose batches have names of their own."""
+    model = Model()
+    x, y = model.input(["s", 4], "x"), model.input(["t", 4], "y")
+    model.output(model.node("Add", [x, y]))
+    with pytest.raises(ModelError) as caught:
+        Compiled.of(model, {"s": (1, 8), "t": (1, 8)})
+    assert caught.value.actual == "made of x[s, 4], y[t, 4]"
+    assert "dimensions that are always equal may have one name" in str(caught.value)
 
 
 def test_what_has_no_expression_and_is_no_shape_is_computed_by_the_chip() -> None:

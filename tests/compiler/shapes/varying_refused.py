@@ -52,15 +52,6 @@ def where_cast_sub1(model: Model) -> None:
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")
-def slice_end(model: Model) -> None:
-    x = model.input([2, "s"])
-    w = model.weight(1, 16)
-    n = model.node("Neg", [dim1(model, x, 1)])
-    k = model.node("Slice", [w, n, model.ints(2**31 - 1), model.ints(1)])
-    model.output(model.node("Mul", [x, k]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
 def slice_clamped(model: Model) -> None:
     # end = s+4 clamps at 8 for s>=4
     x = model.input([2, "s"])
@@ -83,31 +74,6 @@ def slice_x_last1(model: Model) -> None:
     x = model.input([2, "s"])
     k = model.node("Slice", [x, model.ints(-3), model.ints(2**31 - 1), model.ints(1)])
     model.output(model.relu(k))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def range_float(model: Model) -> None:
-    x = model.input(["s"])
-    n = model.node("Cast", [dim(model, x, 0)], to=1)
-    r = model.node("Range", [model.constant(np.float32(0)), n, model.constant(np.float32(1))])
-    model.output(model.node("Mul", [x, r]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def range_float_norm(model: Model) -> None:
-    x = model.input(["s"])
-    n = model.node("Cast", [dim(model, x, 0)], to=1)
-    r = model.node("Range", [model.constant(np.float32(0)), n, model.constant(np.float32(1))])
-    model.output(model.node("Mul", [x, model.node("Div", [r, n])]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def pad_mod(model: Model) -> None:
-    x = model.input([2, "s"])
-    n = dim1(model, x, 1)
-    n = model.node("Mod", [model.node("Neg", [n]), model.ints(4)])
-    p = model.node("Concat", [model.ints(0, 0, 0), n], axis=0)
-    model.output(model.node("Pad", [x, p]))
 
 
 @refused({"s": (1, 8), "t": (1, 8)}, "known_at_maxima_only")
@@ -159,25 +125,6 @@ def reshape_div(model: Model) -> None:
             )
         )
     )
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def range_reshape(model: Model) -> None:
-    x = model.input([2, "s"])
-    n = dim(model, x, 1)
-    r = model.node(
-        "Range",
-        [model.constant(np.int64(0)), model.node("Mul", [n, model.constant(np.int64(2))]), model.constant(np.int64(1))],
-    )
-    c = model.node("Reshape", [r, model.ints(2, -1)])
-    model.output(model.node("Add", [x, model.node("Cast", [c], to=1)]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def pow_scale(model: Model) -> None:
-    x = model.input([2, "s", 3])
-    n = model.node("Cast", [dim(model, x, 1)], to=1)
-    model.output(model.node("Mul", [x, model.node("Pow", [n, model.constant(np.float32(-0.5))])]))
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")
@@ -322,15 +269,6 @@ def reducemax_shape(model: Model) -> None:
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")
-def nonzero_shape(model: Model) -> None:
-    x = model.input(["s"])
-    o = model.node("ConstantOfShape", [model.node("Shape", [x])], value=helper.make_tensor("v", 7, [1], [1]))
-    nz = model.node("NonZero", [o])
-    nz = model.node("Squeeze", [nz, model.ints(0)])
-    model.output(model.node("Mul", [x, model.node("Cast", [nz], to=1)]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
 def scatter_shape(model: Model) -> None:
     x = model.input(["s"])
     t = model.node("ScatterND", [model.ints(1, 2, 3), model.constant([[0]], dtype=np.int64), dim1(model, x, 0)])
@@ -344,19 +282,3 @@ def concat_shape_reduce(model: Model) -> None:
     t = model.node("Concat", [model.ints(5), dim1(model, x, 0)], axis=0)
     t = model.node("ReduceMin", [t], keepdims=1)
     model.output(model.node("Mul", [x, model.node("Cast", [t], to=1)]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def eyelike(model: Model) -> None:
-    x = model.input(["s", "s"])
-    o = model.node("ConstantOfShape", [model.node("Shape", [x])])
-    model.output(model.node("Add", [x, model.node("EyeLike", [o])]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def mask_where(model: Model) -> None:
-    x = model.input([2, "s"])
-    n = dim(model, x, 1)
-    r = model.node("Range", [model.constant(np.int64(0)), n, model.constant(np.int64(1))])
-    c = model.node("Less", [r, model.node("Div", [n, model.constant(np.int64(2))])])
-    model.output(model.node("Where", [c, x, model.constant(np.float32(-1))]))
