@@ -129,15 +129,15 @@ class _Lowering:
         graph = model.proto.graph
         self.names = node_names(graph)
         self.used = {name for node in all_nodes(graph.node) for name in node.input} | {v.name for v in graph.output}
-        self.taken = set(self.used) | {name for node in graph.node for name in node.output}
+        self.taken = dict.fromkeys(self.used, 0) | {name: 0 for node in graph.node for name in node.output}
 
     def fresh(self, hint: str) -> str:
-        """A new, unused value name."""
-        name, count = hint, 0
+        """A new, unused value name; `taken` has the last number that was put behind each."""
+        name = hint
         while name in self.taken:
-            count += 1
-            name = f"{hint}.{count}"
-        self.taken.add(name)
+            self.taken[hint] += 1
+            name = f"{hint}.{self.taken[hint]}"
+        self.taken[name] = 0
         return name
 
     # The walk -------------------------------------------------------------------------------------------------------
