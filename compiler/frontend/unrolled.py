@@ -6,7 +6,7 @@ it is short and every node of its body may run on the accelerator: otherwise the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -96,10 +96,11 @@ def _loop(
     if reason or trips.number is None:
         return reason
     nodes = NodeList(call=call, fresh=fresh)
+    kept = _kept(nodes, body)
     stacked: list[list[str]] = [[] for _ in node.output[len(carried) :]]
     for trip in range(trips.number):
         given = [nodes.number(trip, "int64"), nodes.constant(np.array(True)), *carried]
-        made = _step(nodes, body, f"{name}/{trip}", given)
+        made = _step(nodes, body, f"{name}/{trip}", given, kept)
         carried = made[1 : 1 + len(carried)]
         for results, value in zip(stacked, made[1 + len(carried) :], strict=True):
             results.append(value)
@@ -131,13 +132,14 @@ def _scan(
     if reason:
         return reason
     nodes = NodeList(call=call, fresh=fresh)
+    kept = _kept(nodes, body)
     stacked: list[list[str]] = [[] for _ in outputs]
     for trip in range(int(lengths[0])):
         given = list(states)
         for value, tensor, axis, is_turned in zip(scanned, tensors, axes, turned, strict=True):
             place = int(lengths[0]) - 1 - trip if is_turned else trip
             given.append(nodes.add("Gather", value, nodes.number(place, "int64"), axis=axis % len(tensor.shape)))
-        made = _step(nodes, body, f"{name}/{trip}", given)
+        made = _step(nodes, body, f"{name}/{trip}", given, kept)
         states = made[: len(states)]
         for results, value in zip(stacked, made[len(states) :], strict=True):
             results.append(value)
@@ -174,18 +176,12 @@ def _why_not(node: onnx.NodeProto, body: onnx.GraphProto, trips: Trips, opset: i
     hidden = sorted(_made_by(body.node).intersection(node.input))
     if hidden:
         return f"{_REASON} unless the nodes of a body make other names than {kind} reads (here {hidden[0]!r})"
-    step = _written(body)
+    # an input may be a Gather or a number, an output an Identity and an Unsqueeze, each with a constant
+    step = len(body.node) + 2 * len(body.input) + 3 * len(body.output)
     if number * step > room:
         most = f"the loops of a model are written out in at most {WRITTEN_IN_MODEL} nodes together"
         return f"{_REASON} unless {most} (here {of} up to {step} nodes, with {room} left)"
     return ""
-
-
-def _written(body: onnx.GraphProto) -> int:
-    """How many nodes are written at most for one trip."""
-    # an input may be a Gather or a number, an output an Identity and an Unsqueeze, each with a constant
-    around = 2 * len(body.input) + 3 * len(body.output)
-    return len(body.node) + len(body.initializer) + len(body.sparse_initializer) + around
 
 
 def _counted(node: onnx.NodeProto, call: Call, body: onnx.GraphProto, table: ValueTable) -> Trips:
@@ -273,11 +269,19 @@ def _goes_on(body: onnx.GraphProto) -> bool:
     return len(body.input) > 1 and name == body.input[1].name
 
 
-def _step(nodes: NodeList, body: onnx.GraphProto, name: str, given: Sequence[str]) -> list[str]:
-    """One trip through the body, for these inputs; the names of its outputs."""
-    names = {value.name: its for value, its in zip(body.input, given, strict=True)}
-    copy = onnx.GraphProto()
-    copy.CopyFrom(body)
+def _kept(nodes: NodeList, body: onnx.GraphProto) -> dict[str, str]:
+    """Writes the constants of a body, once for all trips; their new names."""
+    names = {tensor.name: nodes.add("Constant", value=tensor) for tensor in body.initializer}
+    sparse = {tensor.values.name: nodes.add("Constant", sparse_value=tensor) for tensor in body.sparse_initializer}
+    return names | sparse
+
+
+def _step(
+    nodes: NodeList, body: onnx.GraphProto, name: str, given: Sequence[str], kept: Mapping[str, str]
+) -> list[str]:
+    """One trip through the body, for these inputs and constants; the names of its outputs."""
+    names = dict(kept) | {value.name: its for value, its in zip(body.input, given, strict=True)}
+    copy = onnx.GraphProto(node=body.node, output=body.output)
     for inner in copy.node:
         rename(inner, names)
     for value in copy.output:

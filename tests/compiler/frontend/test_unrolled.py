@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from compiler.compile import compile_model
 from compiler.frontend import loop_trips, unrolled
@@ -309,6 +309,23 @@ def test_the_loops_of_a_model_are_written_out_up_to_a_bound_together(monkeypatch
     hosts = import_graph(model.data()).host.values()
     assert [host.name for host in hosts] == ["loop 2"]
     assert "in at most 80 nodes together (here 4 trips of up to 13 nodes" in next(iter(hosts)).reason
+
+
+def test_constants_of_a_body_are_written_once_for_all_trips() -> None:
+    model = Model()
+    body = graph_of(
+        [helper.make_node("MatMul", ["h", "own"], ["next"])],
+        {"i": INT, "go": BOOL, "h": FLOAT},
+        {"go": BOOL, "next": FLOAT, "own": FLOAT},
+    )
+    body.initializer.append(numpy_helper.from_array(np.eye(4, dtype=np.float32) / 2, "own"))
+    given = [model.constant(3), "", model.input([2, 4], "x")]
+    for name in model.nodes_out("Loop", given, ["end", "rows"], name="loop", body=body):
+        model.output(name)
+    products = [op for op in import_graph(model.data()).ops if op.kind == "MatMul"]
+    assert len(products) == 3
+    assert len({op.inputs[1] for op in products}) == 1
+    agrees(model)
 
 
 def pooling(trips: int) -> Model:
