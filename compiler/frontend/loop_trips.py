@@ -8,6 +8,7 @@ numbers. TensorFlow and JAX write a loop over a text as `while step < steps`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
 from typing import Final, NamedTuple
@@ -17,6 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from compiler.frontend.runtimes import run_model
+from compiler.host_bound import HostBoundError
 from compiler.ops.base import Array
 
 _IR_VERSION: Final = 10
@@ -24,6 +26,20 @@ _IR_VERSION: Final = 10
 _COMPARING: Final = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Not", "Or", "Xor")
 _COMPUTING: Final = ("Abs", "Add", "Div", "Max", "Min", "Mod", "Mul", "Neg", "Sub", "Where")
 _PASSING: Final = ("Cast", "Constant", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trips:
+    """How often a loop runs.
+
+    `number` is None if that is not known, and the least if `is_open`. `counting` are the values that nodes of the body
+    make at compile time. `failure` says why trips that follow from known numbers could not be counted.
+    """
+
+    number: int | None
+    is_open: bool = False
+    counting: frozenset[str] = frozenset()
+    failure: str = ""
 
 
 def counting_nodes(body: onnx.GraphProto, carries: Mapping[str, str]) -> tuple[list[onnx.NodeProto], list[str]]:
@@ -55,33 +71,33 @@ def trips_of(
     carried: Mapping[str, Array],
     outside: Mapping[str, Array],
     opset: int,
-) -> tuple[int | None, frozenset[str]]:
-    """The trips of a Loop with this body whose first condition holds, `most` at most; and what its nodes make that
-    only count.
+) -> Trips:
+    """The trips of a Loop with this body whose first condition holds, counted up to `most`; and what its nodes make
+    that only count.
 
-    None if its condition depends on values that are not known. `carried` and `outside` are known values by their names
-    in the body: what it carries from trip to trip, at first, and what it reads from outside.
+    Their number is not known if its condition depends on values that are not known. `carried` and `outside` are known
+    values by their names in the body: what it carries from trip to trip, at first, and what it reads from outside.
     """
     if most <= 0:
-        return 0, frozenset()
+        return Trips(number=0)
     carries = {body.input[2 + n].name: body.output[1 + n].name for n in range(len(body.input) - 2)}
     nodes, needed = counting_nodes(body, carries)
     counter, condition = body.input[0].name, body.input[1].name
-    made = frozenset(value for node in nodes for value in node.output)
+    made = frozenset(value for node in nodes for value in node.output if value)
     last = [body.output[0].name, *(carries[name] for name in needed)]
     reads = {value for node in nodes for value in node.input if value}.union(last) - made
     reads -= {counter, condition, *needed}
     own = {tensor.name: tensor for tensor in body.initializer if tensor.name in reads}
     reads -= own.keys()
     if not all(map(_counts, nodes)) or not all(prod(tensor.dims) == 1 for tensor in own.values()):
-        return None, frozenset()
+        return Trips(number=None)
     if not reads <= outside.keys() or not set(needed) <= carried.keys():
-        return None, frozenset()
+        return Trips(number=None)
     first, given = {name: carried[name] for name in needed}, {name: outside[name] for name in reads}
     if any(value.size != 1 for value in (*first.values(), *given.values())):
-        return None, frozenset()
+        return Trips(number=None)
     counting = _Counting(nodes=nodes, counter=counter, condition=condition, last=last, own=[*own.values()])
-    return _run(counting, most, first, given, opset), made
+    return replace(_run(counting, most, first, given, opset), counting=made)
 
 
 def _counts(node: onnx.NodeProto) -> bool:
@@ -108,8 +124,8 @@ class _Counting(NamedTuple):
 
 def _run(
     counting: _Counting, most: int, carried: Mapping[str, Array], outside: Mapping[str, Array], opset: int
-) -> int | None:
-    """Runs a loop of single numbers; None if ONNX Runtime does not."""
+) -> Trips:
+    """Runs a loop of single numbers; their number is not known if ONNX Runtime fails or takes too long."""
     taken = {counting.counter, counting.condition, *counting.last, *carried, *outside}
     taken |= {value for node in counting.nodes for value in (*node.input, *node.output)}
     taken |= {tensor.name for tensor in counting.own}
@@ -155,5 +171,10 @@ def _run(
         initializer=[numpy_helper.from_array(value, name) for name, value in (*given.items(), *outside.items())],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR_VERSION)
-    values = run_model(model, {}, runtimes=("onnxruntime",)).values
-    return None if values is None else int(np.asarray(values[0]).shape[0])
+    try:
+        run = run_model(model, {}, runtimes=("onnxruntime",))
+    except HostBoundError as error:
+        return Trips(number=None, failure=f"counting them took {error.actual}")
+    if run.values is None:
+        return Trips(number=None, failure=run.reason)
+    return Trips(number=int(np.asarray(run.values[0]).shape[0]))

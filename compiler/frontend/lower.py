@@ -51,7 +51,7 @@ from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
 from compiler.frontend.sequences import Sequences
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
 from compiler.frontend.tensor_table import ValueTable
-from compiler.frontend.unrolled import known_body, why_on_host
+from compiler.frontend.unrolled import ControlFlow
 from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
@@ -120,7 +120,7 @@ class _Lowering:
         self.ops: list[Op] = []
         self.made_by: dict[str, int] = {}
         self.host = HostNodes(self.table, self.functions)
-        self.sequences = Sequences()
+        self.sequences, self.flow = Sequences(), ControlFlow()
         # nodes that were replaced by nodes with names of their own
         self.inlined: set[str] = set()
         self.order: dict[str, int] = {}
@@ -129,15 +129,15 @@ class _Lowering:
         graph = model.proto.graph
         self.names = node_names(graph)
         self.used = {name for node in all_nodes(graph.node) for name in node.input} | {v.name for v in graph.output}
-        self.taken = set(self.used) | {name for node in graph.node for name in node.output}
+        self.taken = dict.fromkeys(self.used, 0) | {name: 0 for node in graph.node for name in node.output}
 
     def fresh(self, hint: str) -> str:
-        """A new, unused value name."""
-        name, count = hint, 0
+        """A new, unused value name; `taken` has the last number that was put behind each."""
+        name = hint
         while name in self.taken:
-            count += 1
-            name = f"{hint}.{count}"
-        self.taken.add(name)
+            self.taken[hint] += 1
+            name = f"{hint}.{self.taken[hint]}"
+        self.taken[name] = 0
         return name
 
     # The walk -------------------------------------------------------------------------------------------------------
@@ -221,8 +221,8 @@ class _Lowering:
 
     def _known_body(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> bool:
         """Replaces control flow whose way is known, and reads of known sequences, by other nodes; True if it did."""
-        flows, fresh = node.op_type in CONTROL_FLOW, self.fresh
-        body = known_body(node, call, name, fresh, self.table) if flows else self.sequences.nodes(node, call, fresh)
+        flows, known = node.op_type in CONTROL_FLOW, (node, call, self.fresh)
+        body = self.flow.nodes(*known, name, self.table) if flows else self.sequences.nodes(*known)
         self._nodes(body or (), name, replace(scope, depth=scope.depth + 1), inner_names=flows)
         return body is not None
 
@@ -236,7 +236,7 @@ class _Lowering:
         if unknown is not None:
             return self.table.why_unknown(unknown)
         if node.op_type in CONTROL_FLOW:
-            return why_on_host(node, call, self.table)
+            return self.flow.why_on_host(name)
         if self._evaluated(node, call, scope):
             return None
         is_full = self.made_bytes > MAX_MADE_BYTES

@@ -20,7 +20,7 @@ from compiler.frontend.inline_functions import MAX_CALL_DEPTH, MAX_EXPANDED_NODE
 from compiler.frontend.lower import CONTROL_FLOW
 from compiler.frontend.protobuf_weights import MAX_NODES, MAX_STRUCTURE_BYTES, MAX_VALUES
 from compiler.frontend.read import MAX_FILE_BYTES
-from compiler.frontend.unrolled import WRITTEN_MAX
+from compiler.frontend.unrolled import WRITTEN_IN_MODEL, WRITTEN_MAX
 from compiler.frontend.validate import MAX_ELEMENTS, MAX_INPUTS, MAX_NAME_BYTES, MAX_NESTING, MAX_RANK
 from compiler.host_bound import HOST_BOUND
 from compiler.ops import ALL_KINDS, CONTRIBUTED_DOMAIN, CONTRIBUTED_KINDS, OP_KINDS, describe_kinds
@@ -162,8 +162,9 @@ def _others() -> Iterator[str]:
         "An If with a known condition is replaced by the branch that it takes; a Loop whose number of trips does not"
         " depend on inputs, and a Scan over fixed lengths, by the nodes of all trips if the accelerator may run these:"
         f" {MAX_UNROLLED} trips at most, {WRITTEN_MAX} nodes, and of these {MAX_UNROLLED} that become ops (not what"
-        " only counts trips, hands on a value or is made of constants). Sequences and optionals whose elements and"
-        " positions are known are replaced by their elements."
+        " only counts trips, hands on a value or is made of constants). The loops of a model are written out in"
+        f" {WRITTEN_IN_MODEL} nodes together at most; those beyond stay on the host. Sequences and optionals whose"
+        " elements and positions are known are replaced by their elements."
     )
     yield ""
     yield "## Operators on the host"

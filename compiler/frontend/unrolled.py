@@ -6,7 +6,8 @@ it is short and every node of its body may run on the accelerator: otherwise the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from compiler.frontend.decompose import DECOMPOSED
 from compiler.frontend.decompose.node_builder import MAX_UNROLLED, NodeList
 from compiler.frontend.fold import COMPILE_TIME
 from compiler.frontend.inline_functions import branch_nodes, captured, rename
-from compiler.frontend.loop_trips import trips_of
+from compiler.frontend.loop_trips import Trips, trips_of
 from compiler.frontend.read import plain_domain
 from compiler.frontend.sequences import SEQUENCE_OPS
 from compiler.frontend.tensor_table import ValueTable
@@ -33,30 +34,48 @@ _CARRIES_SEQUENCES: Final = 14
 _FREE: Final = ("Constant", "Identity")
 # So many nodes are written at most for a loop, those that become no ops among them.
 WRITTEN_MAX: Final = 2 * MAX_UNROLLED
+# ... and so many for all loops of a model, with what takes their inputs apart and puts their results together.
+WRITTEN_IN_MODEL: Final = 32 * WRITTEN_MAX
+_REASON: Final = "control flow runs on the host"
 _ON_CHIP: Final = frozenset((*OP_KINDS, *DECOMPOSED, *COMPILE_TIME, "Split"))
 
 
-def known_body(
-    node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str], table: ValueTable
-) -> list[onnx.NodeProto] | None:
-    """The nodes in place of control flow; None if its way is not known, or it stays a loop.
+class ControlFlow:
+    """Writes out the control flow of one model, and counts what it wrote; lives as long as one walk over the model."""
 
-    `table`: what is known of the values that bodies read from outside.
-    """
-    match node.op_type:
-        case "If" if 0 in call.values and not call.tensor(0).at_maxima:
+    def __init__(self) -> None:
+        self._room = WRITTEN_IN_MODEL
+        self._reasons: dict[str, str] = {}
+
+    def nodes(
+        self, node: onnx.NodeProto, call: Call, fresh: Callable[[str], str], name: str, table: ValueTable
+    ) -> list[onnx.NodeProto] | None:
+        """The nodes in place of control flow; None if its way is not known, or it stays a loop.
+
+        `table`: what is known of the values that bodies read from outside. Notes why control flow stays.
+        """
+        if node.op_type == "If" and 0 in call.values and not call.tensor(0).at_maxima:
             branch = "then_branch" if call.values[0].reshape(-1)[0] else "else_branch"
             return branch_nodes(_graph(node, branch), node, name, fresh)
-        case "Loop":
-            return _named(_loop(node, call, name, fresh, table), name)
-        case "Scan" if call.opset >= _SCANS:
-            return _named(_scan(node, call, name, fresh), name)
-    return None
+        made: list[onnx.NodeProto] | str = _REASON
+        if node.op_type == "Loop":
+            made = _loop(node, call, name, fresh, table, self._room)
+        elif node.op_type == "Scan" and call.opset >= _SCANS:
+            made = _scan(node, call, name, fresh, self._room)
+        if isinstance(made, str):
+            self._reasons[name] = made
+            return None
+        self._room -= len(made)
+        return _named(made, name)
+
+    def why_on_host(self, name: str) -> str:
+        """Why the control flow of this name, for which `nodes` last gave None, stays on the host."""
+        return self._reasons[name]
 
 
-def _named(nodes: list[onnx.NodeProto] | None, name: str) -> list[onnx.NodeProto] | None:
+def _named(nodes: list[onnx.NodeProto], name: str) -> list[onnx.NodeProto]:
     """The nodes, each with a name of its own, as the plan calls it."""
-    for number, node in enumerate(nodes or ()):
+    for number, node in enumerate(nodes):
         node.name = node.name or f"{name}/{node.op_type}_{number}"
     return nodes
 
@@ -67,19 +86,21 @@ def _graph(node: onnx.NodeProto, attribute: str) -> onnx.GraphProto:
 
 
 def _loop(
-    node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str], table: ValueTable
-) -> list[onnx.NodeProto] | None:
-    """A Loop whose number of trips does not depend on the model's inputs."""
+    node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str], table: ValueTable, room: int
+) -> list[onnx.NodeProto] | str:
+    """A Loop whose number of trips does not depend on the model's inputs, in at most `room` nodes; or why it stays."""
     body = _graph(node, "body")
     carried = list(node.input[2:])
-    trips, counting = _counted(node, call, body, table)
-    if trips is None or not _may_unroll(body, trips, node.input, call.opset, counting):
-        return None
+    trips = _counted(node, call, body, table)
+    reason = _why_not(node, body, trips, call.opset, room)
+    if reason or trips.number is None:
+        return reason
     nodes = NodeList(call=call, fresh=fresh)
+    kept = _kept(nodes, body)
     stacked: list[list[str]] = [[] for _ in node.output[len(carried) :]]
-    for trip in range(trips):
+    for trip in range(trips.number):
         given = [nodes.number(trip, "int64"), nodes.constant(np.array(True)), *carried]
-        made = _step(nodes, body, f"{name}/{trip}", given)
+        made = _step(nodes, body, f"{name}/{trip}", given, kept)
         carried = made[1 : 1 + len(carried)]
         for results, value in zip(stacked, made[1 + len(carried) :], strict=True):
             results.append(value)
@@ -90,8 +111,10 @@ def _loop(
     return nodes.nodes
 
 
-def _scan(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str]) -> list[onnx.NodeProto] | None:
-    """A Scan over inputs of a fixed length."""
+def _scan(
+    node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], str], room: int
+) -> list[onnx.NodeProto] | str:
+    """A Scan over inputs of a fixed length, in at most `room` nodes; or why it stays."""
     body, count = _graph(node, "body"), call.integer("num_scan_inputs", 1)
     states, scanned = list(node.input[:-count]), list(node.input[-count:])
     outputs = node.output[len(states) :]
@@ -101,20 +124,22 @@ def _scan(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], st
     out_axes = call.integers("scan_output_axes") or (0,) * len(outputs)
     out_turned = call.integers("scan_output_directions") or (0,) * len(outputs)
     if any(not tensor.is_known or not tensor.shape for tensor in tensors) or any(axis < 0 for axis in out_axes):
-        return None
+        return _REASON
     lengths = [tensor.shape[axis] for tensor, axis in zip(tensors, axes, strict=True)]
     if any(isinstance(length, Dim) for length in lengths) or len(set(lengths)) != 1:
-        return None
-    if not _may_unroll(body, int(lengths[0]), node.input, call.opset):
-        return None
+        return _REASON
+    reason = _why_not(node, body, Trips(number=int(lengths[0])), call.opset, room)
+    if reason:
+        return reason
     nodes = NodeList(call=call, fresh=fresh)
+    kept = _kept(nodes, body)
     stacked: list[list[str]] = [[] for _ in outputs]
     for trip in range(int(lengths[0])):
         given = list(states)
         for value, tensor, axis, is_turned in zip(scanned, tensors, axes, turned, strict=True):
             place = int(lengths[0]) - 1 - trip if is_turned else trip
             given.append(nodes.add("Gather", value, nodes.number(place, "int64"), axis=axis % len(tensor.shape)))
-        made = _step(nodes, body, f"{name}/{trip}", given)
+        made = _step(nodes, body, f"{name}/{trip}", given, kept)
         states = made[: len(states)]
         for results, value in zip(stacked, made[len(states) :], strict=True):
             results.append(value)
@@ -126,49 +151,63 @@ def _scan(node: onnx.NodeProto, call: Call, name: str, fresh: Callable[[str], st
     return nodes.nodes
 
 
-def why_on_host(node: onnx.NodeProto, call: Call, table: ValueTable) -> str:
-    """Why control flow that `known_body` leaves stays on the host."""
-    reason = "control flow runs on the host"
-    if node.op_type != "Loop":
-        return reason
-    body = _graph(node, "body")
-    trips, counting = _counted(node, call, body, table)
-    if trips is None:
-        return f"{reason} unless a Loop's number of trips is known at compile time"
-    if not trips:
-        return f"{reason} unless a Loop runs at least once"
-    work = _work(body, counting)
-    if trips > MAX_UNROLLED or trips * work > MAX_UNROLLED:
-        made = f"{trips} trips of {work} nodes" if trips <= MAX_UNROLLED else f"more than {MAX_UNROLLED} trips"
-        return f"{reason} unless all trips of a Loop have at most {MAX_UNROLLED} nodes (here {made})"
-    if not _is_short(body, trips, counting):
-        made = f"{trips} trips of {len(body.node)} nodes"
-        return f"{reason} unless all trips have at most {WRITTEN_MAX} nodes, what only counts among them (here {made})"
-    foreign = [inner.op_type for inner in body.node if inner.op_type not in _ON_CHIP or plain_domain(inner.domain)]
-    return f"{reason} unless the accelerator may run all nodes of a body (here not {foreign[0]})" if foreign else reason
+def _why_not(node: onnx.NodeProto, body: onnx.GraphProto, trips: Trips, opset: int, room: int) -> str:
+    """Why a loop may not be written out, "" if it may: it is short, the accelerator may run the nodes of its body, and
+    these hide no name. `room`: how many nodes may still be written for this model.
+    """
+    kind, number = f"a {node.op_type}", trips.number
+    if number is None:
+        failed = f" (here {trips.failure})" if trips.failure else ""
+        return f"{_REASON} unless {kind}'s number of trips is known at compile time{failed}"
+    if number <= 0:
+        return f"{_REASON} unless {kind} runs at least once"
+    of = f"{'at least ' if trips.is_open else ''}{number} trip{'s' if number > 1 else ''} of"
+    work = _work(body, trips.counting)
+    if number > MAX_UNROLLED or number * work > MAX_UNROLLED:
+        made = f"{of} {work} nodes" if number <= MAX_UNROLLED else f"more than {MAX_UNROLLED} trips"
+        return f"{_REASON} unless all trips of {kind} have at most {MAX_UNROLLED} nodes (here {made})"
+    if number * len(body.node) > WRITTEN_MAX:
+        made = f"{of} {len(body.node)} nodes"
+        return f"{_REASON} unless all trips have at most {WRITTEN_MAX} nodes, what only counts among them (here {made})"
+    may_run = _ON_CHIP | SEQUENCE_OPS if opset >= _CARRIES_SEQUENCES else _ON_CHIP
+    foreign = [inner.op_type for inner in body.node if inner.op_type not in may_run or plain_domain(inner.domain)]
+    if foreign:
+        return f"{_REASON} unless the accelerator may run all nodes of a body (here not {foreign[0]})"
+    hidden = sorted(_made_by(body.node).intersection(node.input))
+    if hidden:
+        return f"{_REASON} unless the nodes of a body make other names than {kind} reads (here {hidden[0]!r})"
+    # an input may be a Gather or a number, an output an Identity and an Unsqueeze, each with a constant
+    step = len(body.node) + 2 * len(body.input) + 3 * len(body.output)
+    if number * step > room:
+        most = f"the loops of a model are written out in at most {WRITTEN_IN_MODEL} nodes together"
+        return f"{_REASON} unless {most} (here {of} up to {step} nodes, with {room} left)"
+    return ""
 
 
-def _counted(
-    node: onnx.NodeProto, call: Call, body: onnx.GraphProto, table: ValueTable
-) -> tuple[int | None, frozenset[str]]:
-    """The trips of a loop, None if they are not known, and what its body makes at compile time: constants, counters.
+def _counted(node: onnx.NodeProto, call: Call, body: onnx.GraphProto, table: ValueTable) -> Trips:
+    """The trips of a loop, and what its body makes at compile time: constants, counters.
 
-    More trips than MAX_UNROLLED are not counted to their end.
+    No more trips are counted than show that a loop is too long to be written out.
     """
     most, starts = _number(call, 0), _number(call, 1)
     if starts == 0 or (most is not None and most <= 0):
-        return 0, frozenset()
+        return Trips(number=0)
     if (call.has(0) and most is None) or (call.has(1) and starts is None):
-        return None, frozenset()
+        return Trips(number=None)
     fixed = _fixed(node, body, table)
     if _goes_on(body):
-        return most, fixed
+        return Trips(number=most, counting=fixed)
+    limit = min(MAX_UNROLLED, WRITTEN_MAX // max(1, len(body.node))) + 1
+    is_cut = most is None or most > limit
+    if limit == 1:  # the first trip, which takes place, is too long
+        return Trips(number=1, is_open=is_cut, counting=fixed)
     inputs = zip(node.input[2:], body.input[2:], strict=True)
     carried = {inner.name: value for outer, inner in inputs if (value := _value(table, outer)) is not None}
     outside = {name: value for name in captured(node) if (value := _value(table, name)) is not None}
-    limit = MAX_UNROLLED + 1 if most is None else min(most, MAX_UNROLLED + 1)
-    trips, counting = trips_of(body, most=limit, carried=carried, outside=outside, opset=call.opset)
-    return trips, fixed | counting
+    found = trips_of(
+        body, most=limit if most is None else min(most, limit), carried=carried, outside=outside, opset=call.opset
+    )
+    return replace(found, is_open=is_cut and found.number == limit, counting=fixed | found.counting)
 
 
 def _fixed(node: onnx.NodeProto, body: onnx.GraphProto, table: ValueTable) -> frozenset[str]:
@@ -182,8 +221,13 @@ def _fixed(node: onnx.NodeProto, body: onnx.GraphProto, table: ValueTable) -> fr
     for inner in body.node:
         if all(value in known for value in inner.input if value):
             known.update(inner.output)
-            made.update(inner.output)
+            made |= _made_by([inner])
     return frozenset(made)
+
+
+def _made_by(nodes: Iterable[onnx.NodeProto]) -> frozenset[str]:
+    """The names of what nodes make, without outputs that are left out."""
+    return frozenset(value for node in nodes for value in node.output if value)
 
 
 def _is_constant(table: ValueTable, name: str) -> bool:
@@ -211,22 +255,6 @@ def _work(body: onnx.GraphProto, counting: frozenset[str]) -> int:
     return sum(node.op_type not in _FREE and not counting & set(node.output) for node in body.node)
 
 
-def _may_unroll(
-    body: onnx.GraphProto, trips: int, given: Sequence[str], opset: int, counting: frozenset[str] = frozenset()
-) -> bool:
-    """True for a body that may be written out so often: its nodes may run on the accelerator, and it hides no name."""
-    made = {value for node in body.node for value in node.output}
-    may_run = _ON_CHIP | SEQUENCE_OPS if opset >= _CARRIES_SEQUENCES else _ON_CHIP
-    on_chip = all(node.op_type in may_run and not plain_domain(node.domain) for node in body.node)
-    return on_chip and trips > 0 and _is_short(body, trips, counting) and not made & set(given)
-
-
-def _is_short(body: onnx.GraphProto, trips: int, counting: frozenset[str]) -> bool:
-    """Whether all trips of a body have few nodes: those that may become ops, and all that are written."""
-    few = trips <= MAX_UNROLLED and trips * _work(body, counting) <= MAX_UNROLLED
-    return few and trips * len(body.node) <= WRITTEN_MAX
-
-
 def _goes_on(body: onnx.GraphProto) -> bool:
     """True if the condition that the body hands out is the one that it gets, or a constant that is true."""
     makers = {value: node for node in body.node for value in node.output}
@@ -241,11 +269,19 @@ def _goes_on(body: onnx.GraphProto) -> bool:
     return len(body.input) > 1 and name == body.input[1].name
 
 
-def _step(nodes: NodeList, body: onnx.GraphProto, name: str, given: Sequence[str]) -> list[str]:
-    """One trip through the body, for these inputs; the names of its outputs."""
-    names = {value.name: its for value, its in zip(body.input, given, strict=True)}
-    copy = onnx.GraphProto()
-    copy.CopyFrom(body)
+def _kept(nodes: NodeList, body: onnx.GraphProto) -> dict[str, str]:
+    """Writes the constants of a body, once for all trips; their new names."""
+    names = {tensor.name: nodes.add("Constant", value=tensor) for tensor in body.initializer}
+    sparse = {tensor.values.name: nodes.add("Constant", sparse_value=tensor) for tensor in body.sparse_initializer}
+    return names | sparse
+
+
+def _step(
+    nodes: NodeList, body: onnx.GraphProto, name: str, given: Sequence[str], kept: Mapping[str, str]
+) -> list[str]:
+    """One trip through the body, for these inputs and constants; the names of its outputs."""
+    names = dict(kept) | {value.name: its for value, its in zip(body.input, given, strict=True)}
+    copy = onnx.GraphProto(node=body.node, output=body.output)
     for inner in copy.node:
         rename(inner, names)
     for value in copy.output:

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from compiler.compile import compile_model
+from compiler.frontend import loop_trips, unrolled
 from compiler.frontend.decompose.node_builder import MAX_UNROLLED
-from compiler.frontend.loop_trips import trips_of
+from compiler.frontend.loop_trips import Trips, trips_of
+from compiler.frontend.runtimes import Run
+from compiler.host_bound import HostBoundError
 from compiler.profile import builtin_profile
 from tests.compiler.planning import BY_RULES
 from tests.compiler.shapes.dynamic import misses
@@ -160,18 +163,23 @@ def test_what_is_made_of_constants_does_not_count() -> None:
     assert not import_graph(model.data()).host
 
 
-def counting_only(trips: int) -> Model:
-    """while step < trips: step += 1."""
+def counting_only(trips: int, *, others: int = 0) -> Model:
+    """while step < trips: step += 1, beside so many other nodes."""
     model = Model()
+    chain = ["h", *(f"part {number}" for number in range(others))]
     nodes = [
         helper.make_node("Add", ["step", "by"], ["later"]),
         helper.make_node("Less", ["later", "end"], ["on"]),
+        *(helper.make_node("Abs", [a], [b]) for a, b in pairwise(chain)),
     ]
-    names = {"step": FLOAT, "by": FLOAT, "end": FLOAT}
-    body = graph_of(nodes, {"i": INT, "go": BOOL} | names, {"on": BOOL, "later": FLOAT, "by": FLOAT, "end": FLOAT})
-    first = [model.constant(np.float32(number)) for number in (0, 1, trips)]
-    steps, *_ = model.nodes_out("Loop", ["", model.constant(True), *first], ["a", "b", "c"], name="loop", body=body)
-    model.output(model.node("Add", [steps, model.input([2], "x")]))
+    names = {"step": FLOAT, "by": FLOAT, "end": FLOAT, "h": FLOAT}
+    handed = {"on": BOOL, "later": FLOAT, "by": FLOAT, "end": FLOAT, chain[-1]: FLOAT}
+    body = graph_of(nodes, {"i": INT, "go": BOOL} | names, handed)
+    first = [model.constant(np.float32(number)) for number in (0, 1, trips)] + [model.input([2], "x")]
+    steps, *_, last = model.nodes_out(
+        "Loop", ["", model.constant(True), *first], ["a", "b", "c", "d"], name="loop", body=body
+    )
+    model.output(model.node("Add", [steps, last]))
     return model
 
 
@@ -203,9 +211,8 @@ def test_names_in_a_model_do_not_change_the_trips() -> None:
     kinds = {"i": INT, "go": BOOL, carried: INT}
     body = graph_of(nodes, kinds, {others[1]: BOOL, others[0]: INT})
     one, five = np.array(1), np.array(5)
-    trips, made = trips_of(body, most=9, carried={carried: np.array(0)}, outside={end: five, by: one}, opset=17)
-    assert trips == 5
-    assert made == frozenset(others[:2])
+    trips = trips_of(body, most=9, carried={carried: np.array(0)}, outside={end: five, by: one}, opset=17)
+    assert trips == Trips(number=5, counting=frozenset(others[:2]))
 
 
 @pytest.mark.parametrize("wide", ["initializer", "constant", "sparse"])
@@ -221,8 +228,10 @@ def test_large_constants_behind_a_condition_are_not_computed(wide: str) -> None:
         places = helper.make_tensor("places", INT, [3], [0, 1, 2])
         sparse = helper.make_sparse_tensor(many, places, [1 << 40])
         body.node.insert(0, helper.make_node("Constant", [], ["wide"], sparse_value=sparse))
-    trips, _ = trips_of(body, most=9, carried={"step": np.array(0)}, outside={}, opset=17)
-    assert trips is None
+    assert trips_of(body, most=9, carried={"step": np.array(0)}, outside={}, opset=17) == Trips(number=None)
+
+
+_AMONG = "what only counts among them"
 
 
 @pytest.mark.parametrize(
@@ -230,11 +239,17 @@ def test_large_constants_behind_a_condition_are_not_computed(wide: str) -> None:
     [
         (stepping(1, "limit"), "a Loop's number of trips is known at compile time"),
         (stepping(1, "limit", inside=False), "a Loop's number of trips is known at compile time"),
-        (stepping(0, 3), "all trips of a Loop have at most 512 nodes (here more than 512 trips)"),
-        (stepping(1, 300), "all trips of a Loop have at most 512 nodes (here 300 trips of 2 nodes)"),
+        (stepping(0, 3), f"all trips have at most 1024 nodes, {_AMONG} (here at least 147 trips of 7 nodes)"),
+        (stepping(1, 300), f"all trips have at most 1024 nodes, {_AMONG} (here at least 147 trips of 7 nodes)"),
+        (stepping(1, 300, most=147), f"all trips have at most 1024 nodes, {_AMONG} (here 147 trips of 7 nodes)"),
         (counting_only(600), "all trips of a Loop have at most 512 nodes (here more than 512 trips)"),
         (counted(600), "all trips of a Loop have at most 512 nodes (here more than 512 trips)"),
-        (made_of_constants(300, 4), "all trips have at most 1024 nodes, what only counts among them"),
+        (counting_only(4, others=150), "all trips of a Loop have at most 512 nodes (here 4 trips of 150 nodes)"),
+        (
+            counting_only(3, others=2000),
+            "all trips of a Loop have at most 512 nodes (here at least 1 trip of 2002 nodes)",
+        ),
+        (made_of_constants(300, 4), f"all trips have at most 1024 nodes, {_AMONG} (here 300 trips of 5 nodes)"),
         (counted(3, False), "a Loop runs at least once"),
         (counted(3, function="Sinh"), "the accelerator may run all nodes of a body (here not Sinh)"),
     ],
@@ -243,6 +258,99 @@ def test_another_loop_stays_a_loop_and_says_why(model: Model, reason: str) -> No
     hosts = import_graph(model.data()).host.values()
     (host,) = (each for each in hosts if each.op_type == "Loop")
     assert host.reason.startswith(f"control flow runs on the host unless {reason}")
+
+
+def test_no_more_trips_are_counted_than_may_be_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def count(body: onnx.GraphProto, *, most: int, **known: Any) -> Trips:
+        asked.append(most)
+        return trips_of(body, most=most, **known)
+
+    monkeypatch.setattr(unrolled, "trips_of", count)
+    for model in (counting_only(600), counting_only(600, others=98), counting_only(600, others=2000), stepping(1, 3)):
+        import_graph(model.data())
+    # 600 trips of 2 nodes, of 100 and of 2002, and 3 trips of 7; each loop is counted once, the third not at all
+    assert asked == [513, 11, 147]
+
+
+def test_a_loop_that_takes_too_long_to_count_stays_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, **__: Any) -> Run:
+        raise HostBoundError("the node did not end", stage="simulate", actual="more than 300 s", limit="300 s")
+
+    monkeypatch.setattr(loop_trips, "run_model", run)
+    (host,) = import_graph(stepping(1, 3).data()).host.values()
+    assert host.reason.endswith("number of trips is known at compile time (here counting them took more than 300 s)")
+
+
+def test_a_loop_whose_counting_fails_says_why() -> None:
+    nodes = [
+        helper.make_node("Mod", ["step", "step"], ["later"]),  # of floats, without the attribute that it needs
+        helper.make_node("Less", ["later", "step"], ["on"]),
+    ]
+    body = graph_of(nodes, {"i": INT, "go": BOOL, "step": FLOAT}, {"on": BOOL, "later": FLOAT})
+    trips = trips_of(body, most=9, carried={"step": np.array(1, np.float32)}, outside={}, opset=17)
+    assert trips.number is None
+    assert "ONNX Runtime" in trips.failure
+
+
+def test_the_loops_of_a_model_are_written_out_up_to_a_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
+    value = model.input([2, 4], "x")
+    for number in range(3):
+        body = graph_of(
+            [helper.make_node("Tanh", ["h"], ["next"])], {"i": INT, "go": BOOL, "h": FLOAT}, {"go": BOOL, "next": FLOAT}
+        )
+        given = [model.constant(4), "", value]
+        (value,) = model.nodes_out("Loop", given, [f"end {number}"], name=f"loop {number}", body=body)
+    model.output(value)
+    assert not import_graph(model.data()).host
+    monkeypatch.setattr(unrolled, "WRITTEN_IN_MODEL", 80)
+    hosts = import_graph(model.data()).host.values()
+    assert [host.name for host in hosts] == ["loop 2"]
+    assert "in at most 80 nodes together (here 4 trips of up to 13 nodes" in next(iter(hosts)).reason
+
+
+def test_constants_of_a_body_are_written_once_for_all_trips() -> None:
+    model = Model()
+    body = graph_of(
+        [helper.make_node("MatMul", ["h", "own"], ["next"])],
+        {"i": INT, "go": BOOL, "h": FLOAT},
+        {"go": BOOL, "next": FLOAT, "own": FLOAT},
+    )
+    body.initializer.append(numpy_helper.from_array(np.eye(4, dtype=np.float32) / 2, "own"))
+    given = [model.constant(3), "", model.input([2, 4], "x")]
+    for name in model.nodes_out("Loop", given, ["end", "rows"], name="loop", body=body):
+        model.output(name)
+    products = [op for op in import_graph(model.data()).ops if op.kind == "MatMul"]
+    assert len(products) == 3
+    assert len({op.inputs[1] for op in products}) == 1
+    agrees(model)
+
+
+def pooling(trips: int) -> Model:
+    """h = maxpool(h) + maxpool(weight) while step < trips; the second outputs of both are left out, as is the count."""
+    model = Model()
+    weight = model.weight(1, 2, 4)
+    nodes = [
+        helper.make_node("MaxPool", [weight], ["part", ""], kernel_shape=[1]),
+        helper.make_node("MaxPool", ["h"], ["pooled", ""], kernel_shape=[1]),
+        helper.make_node("Add", ["pooled", "part"], ["next"]),
+    ]
+    body = graph_of(nodes, {"i": INT, "go": BOOL, "h": FLOAT}, {"go": BOOL, "next": FLOAT})
+    given = [model.constant(trips), "", model.input([1, 2, 4], "x")]
+    model.output(model.nodes_out("Loop", given, ["end"], name="loop", body=body)[0])
+    return model
+
+
+def test_outputs_that_are_left_out_are_no_names() -> None:
+    agrees(pooling(3))
+    (host,) = import_graph(pooling(300).data()).host.values()
+    assert "(here 300 trips of 2 nodes)" in host.reason
+    nodes = [helper.make_node("Less", ["i", "end"], ["on", ""])]
+    body = graph_of(nodes, {"i": INT, "go": BOOL}, {"on": BOOL})
+    found = trips_of(body, most=9, carried={}, outside={"end": np.array(5)}, opset=17)
+    assert found.counting == {"on"}
 
 
 @pytest.mark.parametrize(
