@@ -14,7 +14,7 @@ from compiler.frontend.precision import SetPrecision
 from compiler.ops.op_facts import graph_facts
 from compiler.options import parse_options
 from compiler.profile import builtin_profile
-from compiler.tiling import refine
+from compiler.tiling import choose, refine
 from compiler.tiling.geometry import Grid, GroupGeometry
 from compiler.tiling.sizes import CandidateGrids
 from compiler.tiling.tile import Order
@@ -51,18 +51,18 @@ def test_pieces_that_follow_one_another_take_half_of_the_room() -> None:
 def test_a_long_axis_is_cut_into_so_many_tiles_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """FUSE-S4: candidates of an axis of millions stay few enough to be held; of 2^24 there were 10^7 in a table."""
     tables, tiles = [], []
-    make, complete = CandidateGrids.__init__, refine.completed
+    make = CandidateGrids.__init__
 
     def made(self: CandidateGrids, projections: Any, grids: Mapping[str, Grid], halo: Any) -> None:
         tables.append(sum(len(grid.starts) for grid in grids.values()))
         make(self, projections, grids, halo)
 
-    def completed(table: Any, profile: Any, configuration: Any, tile: Mapping[str, int]) -> Any:
+    def complete(table: Any, profile: Any, configuration: Any, tile: Mapping[str, int]) -> Any:
         tiles.append(-(-_LONG // tile["W"]))
-        return complete(table, profile, configuration, tile)
+        return choose.completed(table, profile, configuration, tile)
 
     monkeypatch.setattr(CandidateGrids, "__init__", made)
-    monkeypatch.setattr(refine, "completed", completed)
+    monkeypatch.setattr(refine, "completed", complete)
     float32 = onnx.TensorProto.FLOAT
     nodes = [
         helper.make_node("MaxPool", ["x"], ["a"], kernel_shape=[3], strides=[2]),
