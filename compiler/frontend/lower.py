@@ -129,7 +129,7 @@ class _Lowering:
         graph = model.proto.graph
         self.names = node_names(graph)
         self.used = {name for node in all_nodes(graph.node) for name in node.input} | {v.name for v in graph.output}
-        self.taken = dict.fromkeys(self.used, 0) | {name: 0 for node in graph.node for name in node.output}
+        self.taken = dict.fromkeys(self.used, 0) | {name: 0 for node in all_nodes(graph.node) for name in node.output}
 
     def fresh(self, hint: str) -> str:
         """A new, unused value name; `taken` has the last number that was put behind each."""
@@ -157,6 +157,7 @@ class _Lowering:
 
     def _nodes(self, nodes: Sequence[onnx.NodeProto], name: str, scope: Scope, *, inner_names: bool) -> None:
         self.used.update(value for node in all_nodes(nodes) for value in node.input)
+        self.taken.update((made, 0) for node in all_nodes(nodes) for made in node.output if made not in self.taken)
         if inner_names and nodes:
             self.inlined.add(name)
         for node in nodes:

@@ -170,7 +170,10 @@ def bounds_of(value: int) -> tuple[float, float]:
     if prod(high - low + 1 for low, high in ends) > _MAX_TRIED:
         return found
     every = np.meshgrid(*(np.arange(low, high + 1, dtype=np.int64) for low, high in ends), sparse=True)
-    tried = np.asarray(expression.value(dict(zip(sorted(expression.symbols), every, strict=True))))  # type: ignore[arg-type]
+    try:
+        tried = np.asarray(expression.value(dict(zip(sorted(expression.symbols), every, strict=True))))  # type: ignore[arg-type]
+    except OverflowError:
+        return found  # a number of the expression has more than 64 bits
     return int(tried.min()), int(tried.max())
 
 
@@ -330,6 +333,8 @@ def _floor_of_floor(atom: Atom, factor: int, constant: int, divisor: int, *, is_
         return None
     # minus a floor is the floor of minus what is divided, after rounding up
     over = atom.left if factor == 1 else _sum(_scaled(atom.left, -1), Expression(constant=inner - 1))
+    if max(inner * divisor, abs(inner * constant)) >= _WRAPS // 2:
+        return None  # bounds are told in 64 bits
     return _floor(_sum(over, Expression(constant=inner * constant)), inner * divisor, is_normal=is_normal)
 
 
@@ -363,24 +368,29 @@ def _remainder(a: Expression, b: Expression) -> Expression:
 def _normal(a: Expression) -> Expression:
     """The form in which equal sums of products, and of floors and remainders by numbers, are equal objects.
 
-    Bounds by interval arithmetic may be looser than those of `a`.
+    What would have more atoms than an expression may have stays as it is written: products of sums of products grow
+    without end. Bounds by interval arithmetic may be looser than those of `a`.
     """
     total = Expression(constant=a.constant)
     for atom, factor in a.terms:
         total = _sum(total, _scaled(_normal_atom(atom), factor))
-    return total
+    return total if total.size <= _MAX_SIZE else a
 
 
 def _normal_atom(atom: Atom) -> Expression:
+    plain = Expression(terms=((atom, 1),))
     if isinstance(atom, str):
-        return Expression(terms=((atom, 1),))
+        return plain
     left, right = _normal(atom.left), _normal(atom.right)
-    if atom.operator == "*" and max(1, len(left.terms)) * max(1, len(right.terms)) <= _MAX_SIZE:
-        return _distributed(left, right)
+    if atom.operator == "*":
+        products = left.size * max(1, len(right.terms)) + right.size * max(1, len(left.terms))
+        return _distributed(left, right) if products <= _MAX_SIZE else plain
     if atom.operator in ("//", "%") and not right.terms and right.constant > 0:
         floor = _floor(left, right.constant, is_normal=True)
-        return floor if atom.operator == "//" else _difference(left, _scaled(floor, right.constant))
-    return _compound(atom.operator, left, right)
+        found = floor if atom.operator == "//" else _difference(left, _scaled(floor, right.constant))
+    else:
+        found = _compound(atom.operator, left, right)
+    return found if found.size <= _MAX_SIZE else plain
 
 
 def _distributed(a: Expression, b: Expression) -> Expression:

@@ -27,7 +27,7 @@ from compiler.profile.schema import Profile
 from compiler.program.alone import GroupsAlone, UsedUpError, choice_of, figures_of, if_it_can_be
 from compiler.program.loops.time import ProgramTime
 from compiler.program.lower import LoweredSegment, LowerSegments, key_of, no_programs
-from compiler.program.outlook import least_of, sampled, tiles_of
+from compiler.program.outlook import as_whole, least_of, sampled, tiles_of
 from compiler.tiling.finished import Choice
 from compiler.tiling.tile import NOTHING_HANDED
 
@@ -111,8 +111,8 @@ class _Chooser:
         self._rivals, self._outside = rivals, outside
         self._alone = GroupsAlone(choose.lowering, facts, rivals.segment, self._value)
         self._actions_max: float = inf
-        # what a whole program took of the sum of its groups, nothing between which stays on the chip
-        self._share: float | None = None
+        # the sum of groups between which nothing stays on the chip, and what they took as a whole
+        self._whole_of: tuple[Totals, Totals] | None = None
 
     def chosen(self, by_price: FusedSegment) -> FusedSegment:
         """The segment with the plan that is best when simulated; as it is where that cannot be told."""
@@ -160,8 +160,8 @@ class _Chooser:
         """What the groups of a plan take by themselves whose whole program was simulated, and takes this."""
         self._alone.learn(grouped, self._lowering.lowered.programs[key_of(self._bare(grouped).groups)])
         alone = None if grouped.apart else self._alone.sum_of(grouped)
-        if alone is not None and alone.cycles:
-            self._share = time.cycles / alone.cycles
+        if alone is not None:
+            self._whole_of = alone, figures_of(time, self._profile)
 
     def _time_of(self, grouped: Grouped) -> ProgramTime | None:
         """The time of a plan's program; None if it has none, or exceeds a limit."""
@@ -232,10 +232,10 @@ class _Chooser:
 
         True where that cannot be told, or where the program is soon put together.
         """
-        if grouped.apart or self._share is None or not self._is_long:
+        alone = self._alone.sum_of(grouped) if self._is_long and self._whole_of and not grouped.apart else None
+        if alone is None or self._whole_of is None:
             return True
-        alone = self._alone.sum_of(grouped)
-        return alone is None or self._value(_scaled(alone, _NEAR * self._share)) < self._value(best.totals)
+        return self._value(_scaled(as_whole(alone, *self._whole_of), _NEAR)) < self._value(best.totals)
 
     @property
     def _is_long(self) -> bool:

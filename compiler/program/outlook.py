@@ -26,6 +26,15 @@ def sampled(count: int) -> list[int]:
     return sorted(range(count), key=lambda number: number * _GOLDEN % 1.0)
 
 
+def as_whole(alone: Totals, before: Totals, after: Totals) -> Totals:
+    """What groups that take so much each by itself may take together, as others did: `after` in place of `before`."""
+    return Totals(
+        dram_bytes=alone.dram_bytes,
+        cycles=alone.cycles * after.cycles / max(1, before.cycles),
+        energy_pj=alone.energy_pj * after.energy_pj / max(1.0, before.energy_pj),
+    )
+
+
 def least_of(
     prices: Sequence[Cost], met: Sequence[tuple[Totals, Totals]], rate: float, errors: float = STANDARD_ERRORS
 ) -> Totals:

@@ -29,7 +29,7 @@ from compiler.tiling.pace import turns
 from compiler.tiling.placement import Placement, unit_grid
 from compiler.tiling.price import group_of, leasts
 from compiler.tiling.sizes import RANGES_MAX, SizeTable
-from compiler.tiling.tile import Configuration, Order, Tiling
+from compiler.tiling.tile import Configuration, Order, Tiling, WeightHome
 from compiler.tiling.tiled import TiledGroup
 from compiler.tiling.traffic import GroupWork
 from compiler.tiling.wishes import Wishes
@@ -117,11 +117,16 @@ def nearly_as_good(
 
 
 def likeness(choice: Choice) -> tuple[Cost, Tiling]:
-    """Equal for tilings that take the same: they differ in the order of ops, or in slices of weights, at most, and cost
-    the same in every figure. Where all weights lie in the cores both orders are lowered to the same program.
+    """Equal for tilings that take the same: with all weights in the cores both orders of ops are one program.
+
+    They cost the same in every figure, then, and differ in the order, and in slices of weights, at most.
     """
-    configuration = replace(choice.tiling.configuration, order=Order.DEPTH_FIRST)
-    return choice.cost, replace(choice.tiling, configuration=configuration, weights=())
+    tiling = choice.tiling
+    if all(weights.home is WeightHome.CORE for weights in tiling.weights):
+        configuration = replace(tiling.configuration, order=Order.DEPTH_FIRST)
+        weights = tuple([replace(its, slices=1) for its in tiling.weights])
+        tiling = replace(tiling, configuration=configuration, weights=weights)
+    return choice.cost, tiling
 
 
 class _Refinement:

@@ -328,6 +328,19 @@ def test_constants_of_a_body_are_written_once_for_all_trips() -> None:
     agrees(model)
 
 
+@pytest.mark.parametrize("made", ["loop/Constant", "loop/Constant.1", "loop/0/next"])
+def test_a_body_may_make_a_name_like_those_that_are_written(made: str) -> None:
+    model = Model()
+    nodes = [helper.make_node("Mul", ["h", "h"], [made]), helper.make_node("Add", ["h", "own"], ["last"])]
+    results = {"go": BOOL, "last": FLOAT, made: FLOAT}
+    body = graph_of(nodes, {"i": INT, "go": BOOL, "h": FLOAT}, results)
+    body.initializer.append(numpy_helper.from_array(np.full(4, 3, dtype=np.float32), "own"))
+    given = [model.constant(2), "", model.input([2, 4], "x")]
+    for name in model.nodes_out("Loop", given, ["end", "rows"], name="loop", body=body):
+        model.output(name)
+    agrees(model)
+
+
 def pooling(trips: int) -> Model:
     """h = maxpool(h) + maxpool(weight) while step < trips; the second outputs of both are left out, as is the count."""
     model = Model()

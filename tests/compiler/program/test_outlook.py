@@ -8,7 +8,7 @@ import pytest
 
 from compiler.cost.model import Cost, price
 from compiler.cost.objective import Totals
-from compiler.program.outlook import least_of, sampled
+from compiler.program.outlook import as_whole, least_of, sampled
 from tests.compiler.cost.test_price import CLUSTER, traffic
 
 RATE = CLUSTER.dram_bytes_per_cycle
@@ -70,3 +70,11 @@ def test_the_more_factors_differ_the_less_is_sure() -> None:
 
 def test_nothing_is_left_when_all_were_met() -> None:
     assert least_of([], met(*[1.5] * 6), RATE) == Totals(energy_pj=0.0)
+
+
+def test_a_whole_is_expected_to_take_the_share_that_another_one_took() -> None:
+    """Time and energy each by their own: groups that wait for each other take more time, and hardly more energy."""
+    before, after = (Totals(dram_bytes=7, cycles=cycles, energy_pj=pj) for cycles, pj in ((1000, 100.0), (1040, 101.0)))
+    found = as_whole(Totals(dram_bytes=5, cycles=500, energy_pj=40.0), before, after)
+    assert (found.dram_bytes, found.cycles, found.energy_pj) == (5, pytest.approx(520), pytest.approx(40.4))
+    assert as_whole(Totals(), Totals(), Totals()) == Totals()
