@@ -272,8 +272,18 @@ def _goes_on(body: onnx.GraphProto) -> bool:
 def _kept(nodes: NodeList, body: onnx.GraphProto) -> dict[str, str]:
     """Writes the constants of a body, once for all trips; their new names."""
     names = {tensor.name: nodes.add("Constant", value=tensor) for tensor in body.initializer}
-    sparse = {tensor.values.name: nodes.add("Constant", sparse_value=tensor) for tensor in body.sparse_initializer}
-    return names | sparse
+    names |= {tensor.values.name: nodes.add("Constant", sparse_value=tensor) for tensor in body.sparse_initializer}
+    for node in filter(_is_constant_node, body.node):
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.name, copy.output[0] = "", nodes.fresh(f"{nodes.stem}/Constant")
+        names[node.output[0]] = copy.output[0]
+        nodes.nodes.append(copy)
+    return names
+
+
+def _is_constant_node(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Constant" and not plain_domain(node.domain) and [*map(bool, node.output)] == [True]
 
 
 def _step(
@@ -281,7 +291,7 @@ def _step(
 ) -> list[str]:
     """One trip through the body, for these inputs and constants; the names of its outputs."""
     names = dict(kept) | {value.name: its for value, its in zip(body.input, given, strict=True)}
-    copy = onnx.GraphProto(node=body.node, output=body.output)
+    copy = onnx.GraphProto(node=[its for its in body.node if not _is_constant_node(its)], output=body.output)
     for inner in copy.node:
         rename(inner, names)
     for value in copy.output:

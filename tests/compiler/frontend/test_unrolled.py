@@ -311,14 +311,16 @@ def test_the_loops_of_a_model_are_written_out_up_to_a_bound_together(monkeypatch
     assert "in at most 80 nodes together (here 4 trips of up to 13 nodes" in next(iter(hosts)).reason
 
 
-def test_constants_of_a_body_are_written_once_for_all_trips() -> None:
-    model = Model()
+@pytest.mark.parametrize("is_node", [False, True])
+def test_constants_of_a_body_are_written_once_for_all_trips(is_node: bool) -> None:
+    model, own = Model(), numpy_helper.from_array(np.eye(4, dtype=np.float32) / 2, "own")
+    made = [helper.make_node("Constant", [], ["own"], value=own)] if is_node else []
     body = graph_of(
-        [helper.make_node("MatMul", ["h", "own"], ["next"])],
+        [*made, helper.make_node("MatMul", ["h", "own"], ["next"])],
         {"i": INT, "go": BOOL, "h": FLOAT},
         {"go": BOOL, "next": FLOAT, "own": FLOAT},
     )
-    body.initializer.append(numpy_helper.from_array(np.eye(4, dtype=np.float32) / 2, "own"))
+    body.initializer.extend([] if is_node else [own])
     given = [model.constant(3), "", model.input([2, 4], "x")]
     for name in model.nodes_out("Loop", given, ["end", "rows"], name="loop", body=body):
         model.output(name)
