@@ -117,7 +117,7 @@ class HostNodes:
             if not types:
                 raise
             found = declared_results(node, types, self._table.fixed_dims)
-        found[0] = self._at_all_extents(node, name, opsets, found[0])
+        found[:1] = [self._at_all_extents(node, name, opsets, first) for first in found[:1]]
         if any(min(result.shape or (), default=0) < 0 for result in found):
             raise LimitError(
                 "a result has too many elements",

@@ -117,9 +117,10 @@ def nearly_as_good(
 
 
 def likeness(choice: Choice) -> tuple[Cost, Tiling]:
-    """Equal for tilings that take the same: with all weights in the cores both orders of ops are one program.
+    """A key that tilings have in common whose programs take the same time; its first part is the price.
 
-    They cost the same in every figure, then, and differ in the order, and in slices of weights, at most.
+    Where all weights lie in the cores, tilings of equal price that differ in depth order or in slices of weights only
+    are lowered to such programs.
     """
     tiling = choice.tiling
     if all(weights.home is WeightHome.CORE for weights in tiling.weights):

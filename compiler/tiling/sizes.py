@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt, prod
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,26 @@ def _inner(extent: int, tile: int) -> Ints:
 def tensors_of(geometry: GroupGeometry) -> int:
     """The number of tensors of a group for which ranges are held."""
     return max(len(geometry.lifetimes[0]), sum(len(op.operands) for op in geometry.ops))
+
+
+class _Sized(Protocol):
+    """What holds the ranges of all candidates."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether these take much memory."""
+
+
+T = TypeVar("T", bound=_Sized)
+
+
+def _kept(known: dict[tuple[int, ...], T], key: tuple[int, ...], found: T) -> T:
+    """Keep what was found for a key; of what takes much memory only the latest."""
+    if found.is_large:
+        for other in [own for own, its in known.items() if its.is_large]:
+            del known[other]
+    known[key] = found
+    return found
 
 
 class CandidateGrids:
@@ -128,10 +148,7 @@ class CandidateGrids:
                 axis: grid if axis == "C" else Grid.nested(grid.extent, sizes[axis], _inner(grid.extent, sizes[axis]))
                 for axis, grid in self.grids.items()
             }
-            found = CandidateGrids(self.projections, grids, self.halo)
-            if found.is_large:
-                self._inside = {own: its for own, its in self._inside.items() if not its.is_large}
-            self._inside[tile] = found
+            found = _kept(self._inside, tile, CandidateGrids(self.projections, grids, self.halo))
         return found
 
     @property
@@ -263,11 +280,13 @@ class SizeTable:
         key = tuple(tile[axis] for axis in self.axes)
         known = self._inside.get(key)
         if known is None:
-            known = SizeTable(self.geometry, self.candidates.inside(key, self.axes))
-            if known.candidates.is_large:
-                self._inside = {own: its for own, its in self._inside.items() if not its.candidates.is_large}
-            self._inside[key] = known
+            known = _kept(self._inside, key, SizeTable(self.geometry, self.candidates.inside(key, self.axes)))
         return known
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the ranges of all candidates take much memory."""
+        return self.candidates.is_large
 
     def waiting(self, at: Mapping[str, Ints], rows: int) -> Reals:
         """Bytes [tensor, row] that wait for later tiles; `at` gives the candidates of the rows by axis."""
