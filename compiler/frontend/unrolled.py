@@ -35,7 +35,7 @@ _FREE: Final = ("Constant", "Identity")
 # So many nodes are written at most for a loop, those that become no ops among them.
 WRITTEN_MAX: Final = 2 * MAX_UNROLLED
 # ... and so many for all loops of a model, with what takes their inputs apart and puts their results together.
-WRITTEN_IN_MODEL: Final = 32 * WRITTEN_MAX
+WRITTEN_IN_MODEL: Final = 8 * WRITTEN_MAX
 _REASON: Final = "control flow runs on the host"
 _ON_CHIP: Final = frozenset((*OP_KINDS, *DECOMPOSED, *COMPILE_TIME, "Split"))
 

@@ -337,7 +337,7 @@ class Evaluator:
 
         An axis of millions has many sizes of tiles, and each of them many tiles; both take longer.
         """
-        operands = sum(len(self.facts.ops[op].operands) for op in bits(group))
+        operands = self.facts.operands_of(group)
         output = self.facts.tensors[self.facts.ops[group.bit_length() - 1].output]
         ranges = sum(map(self._ranges_of, output.shape))
         return 1 + operands * (1 + _MORE_RANGES * (ranges // _RANGES_OF_A_STEP)) // _TENSORS_OF_A_STEP

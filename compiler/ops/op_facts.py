@@ -94,6 +94,18 @@ class GraphFacts:
         return tuple(known.setdefault(op.signature, len(known)) for op in self.ops)
 
     @cached_property
+    def _by_operands(self) -> tuple[tuple[int, int], ...]:
+        """Numbers of operands that ops have, each with these ops as a set of bits."""
+        found: dict[int, int] = {}
+        for op in self.ops:
+            found[len(op.operands)] = found.get(len(op.operands), 0) | 1 << op.index
+        return tuple(found.items())
+
+    def operands_of(self, group: int) -> int:
+        """How many operands the ops of a set of bits have together."""
+        return sum([number * (group & ops).bit_count() for number, ops in self._by_operands])
+
+    @cached_property
     def weight_entries(self) -> tuple[tuple[tuple[int, int, bool], ...], ...]:
         """The weights of each op, as (bytes, extent along the output channels, is_factor).
 

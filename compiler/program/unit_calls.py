@@ -254,9 +254,11 @@ class UnitCalls:
 
     def _new_address_tables(self, op: OpFacts, buffers_read: BuffersRead) -> dict[tuple[int, ...], Operand]:
         found: dict[tuple[int, ...], Operand] = {}
-        room = self._located.group.weights[self._located.geometry.ops.index(op)].table_bytes
+        if op.window is None:
+            return found
+        room = self._located.group.weights[self._located.geometry.indices.index(op.index)].table_bytes
         data = next((o for o in self._context.operands(op.index) if o.number == 0), None)
-        if op.window is None or not room or data is None or data.constant or data.gathered is not None:
+        if not room or data is None or data.constant or data.gathered is not None:
             return found
         block = block_of(self._located.tensors[op.output].shape)
         channels, element = self._located.tensors[data.tensor].shape[CHANNELS], self._located.element(data.tensor)

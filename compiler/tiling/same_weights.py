@@ -32,7 +32,8 @@ def same_parts(geometry: GroupGeometry) -> Same:
         return same
     found: Same | None = geometry.worked_out.get(("same parts",))
     if found is None:
-        has_all = [needs_all_channels(geometry, op, geometry.whole_boxes) for op in geometry.ops]
+        boxes = geometry.whole_boxes
+        has_all = [needs_all_channels(geometry, op, boxes) for op in geometry.ops]
         pairs = zip(same, has_all, strict=True)
         found = tuple([like if like is not None and own and has_all[like] else None for like, own in pairs])
         geometry.worked_out["same parts",] = found

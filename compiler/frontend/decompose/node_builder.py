@@ -22,9 +22,9 @@ _AXES_AS_INPUT: Final = 13
 _EXTENTS_AS_INPUT: Final = 13
 # ... and axes of the other reductions.
 _MEAN_AXES_AS_INPUT: Final = 18
-# Nodes of a loop that is written out, all trips together. An LSTM of 24 steps, 128 wide (504 nodes), is two groups,
-# compiled in some 10 s of the processor for `edge4` and `cluster4x4`; a group has at most 512 ops.
-MAX_UNROLLED: Final = 512
+# Nodes of a loop that is written out, all trips together. An LSTM of 96 steps, 128 wide (2,016 nodes), is compiled in
+# 45 s of the processor for `edge4` and in 80 s for `cluster4x4`; 200 steps take twice that and 1.2 GiB.
+MAX_UNROLLED: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def stepping(steps: int, limit: Any, *, most: int | None = None, inside: bool = 
         (stepping(1, 9, most=4), 4),
         (stepping(1, 3, inside=False), 3),
         (counted(3, last="never"), 1),
-        (stepping(1, 120), 120),
+        (stepping(1, 420), 420),
     ],
     ids=["carried", "step", "most", "from outside", "at once", "nodes that count are not counted"],
 )
@@ -239,17 +239,17 @@ _AMONG = "what only counts among them"
     [
         (stepping(1, "limit"), "a Loop's number of trips is known at compile time"),
         (stepping(1, "limit", inside=False), "a Loop's number of trips is known at compile time"),
-        (stepping(0, 3), f"all trips have at most 1024 nodes, {_AMONG} (here at least 147 trips of 7 nodes)"),
-        (stepping(1, 300), f"all trips have at most 1024 nodes, {_AMONG} (here at least 147 trips of 7 nodes)"),
-        (stepping(1, 300, most=147), f"all trips have at most 1024 nodes, {_AMONG} (here 147 trips of 7 nodes)"),
-        (counting_only(600), "all trips of a Loop have at most 512 nodes (here more than 512 trips)"),
-        (counted(600), "all trips of a Loop have at most 512 nodes (here more than 512 trips)"),
-        (counting_only(4, others=150), "all trips of a Loop have at most 512 nodes (here 4 trips of 150 nodes)"),
+        (stepping(0, 3), f"all trips have at most 4096 nodes, {_AMONG} (here at least 586 trips of 7 nodes)"),
+        (stepping(1, 900), f"all trips have at most 4096 nodes, {_AMONG} (here at least 586 trips of 7 nodes)"),
+        (stepping(1, 900, most=586), f"all trips have at most 4096 nodes, {_AMONG} (here 586 trips of 7 nodes)"),
+        (counting_only(2400), "all trips of a Loop have at most 2048 nodes (here more than 2048 trips)"),
+        (counted(2400), "all trips of a Loop have at most 2048 nodes (here more than 2048 trips)"),
+        (counting_only(4, others=600), "all trips of a Loop have at most 2048 nodes (here 4 trips of 600 nodes)"),
         (
-            counting_only(3, others=2000),
-            "all trips of a Loop have at most 512 nodes (here at least 1 trip of 2002 nodes)",
+            counting_only(3, others=5000),
+            "all trips of a Loop have at most 2048 nodes (here at least 1 trip of 5002 nodes)",
         ),
-        (made_of_constants(300, 4), f"all trips have at most 1024 nodes, {_AMONG} (here 300 trips of 5 nodes)"),
+        (made_of_constants(900, 4), f"all trips have at most 4096 nodes, {_AMONG} (here 900 trips of 5 nodes)"),
         (counted(3, False), "a Loop runs at least once"),
         (counted(3, function="Sinh"), "the accelerator may run all nodes of a body (here not Sinh)"),
     ],
@@ -268,10 +268,11 @@ def test_no_more_trips_are_counted_than_may_be_written_out(monkeypatch: pytest.M
         return trips_of(body, most=most, **known)
 
     monkeypatch.setattr(unrolled, "trips_of", count)
-    for model in (counting_only(600), counting_only(600, others=98), counting_only(600, others=2000), stepping(1, 3)):
-        import_graph(model.data())
-    # 600 trips of 2 nodes, of 100 and of 2002, and 3 trips of 7; each loop is counted once, the third not at all
-    assert asked == [513, 11, 147]
+    for others in (0, 98, 5000):
+        import_graph(counting_only(2400, others=others).data())
+    import_graph(stepping(1, 3).data())
+    # 2400 trips of 2 nodes, of 100 and of 5002, and 3 trips of 7; each loop is counted once, the third not at all
+    assert asked == [2049, 41, 586]
 
 
 def test_a_loop_that_takes_too_long_to_count_stays_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,8 +361,8 @@ def pooling(trips: int) -> Model:
 
 def test_outputs_that_are_left_out_are_no_names() -> None:
     agrees(pooling(3))
-    (host,) = import_graph(pooling(300).data()).host.values()
-    assert "(here 300 trips of 2 nodes)" in host.reason
+    (host,) = import_graph(pooling(1200).data()).host.values()
+    assert "(here 1200 trips of 2 nodes)" in host.reason
     nodes = [helper.make_node("Less", ["i", "end"], ["on", ""])]
     body = graph_of(nodes, {"i": INT, "go": BOOL}, {"on": BOOL})
     found = trips_of(body, most=9, carried={}, outside={"end": np.array(5)}, opset=17)

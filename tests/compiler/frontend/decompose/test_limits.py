@@ -71,7 +71,7 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
     ),
     **{
         f"{kind} {what}": (kind, text, STEPS | more, ["y"], attributes)
-        for kind, most, functions in (("LSTM", 24, 3), ("GRU", 30, 2), ("RNN", 128, 1))
+        for kind, most, functions in (("LSTM", 97, 3), ("GRU", 120, 2), ("RNN", 512, 1))
         for what, text, more, attributes in (
             ("of many steps", f"at most {most} in all", {"x": np.ones((most + 1, 1, 2), np.float32)}, {}),
             ("of several lengths", "of full length", ones("l", shape=(1,), dtype=np.int32), {}),
@@ -126,8 +126,8 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
     },
     "LSTM of many steps with peepholes": (
         "LSTM",
-        "steps with peepholes are at most 18",
-        STEPS | {"x": np.ones((19, 1, 2), np.float32)} | PEEPHOLES,
+        "steps with peepholes are at most 75",
+        STEPS | {"x": np.ones((76, 1, 2), np.float32)} | PEEPHOLES,
         ["y"],
         {},
     ),

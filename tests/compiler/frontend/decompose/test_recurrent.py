@@ -86,20 +86,20 @@ def test_its_batch_may_vary(kind: str) -> None:
 
 
 def test_a_long_layer_stays_on_the_host_and_the_reason_says_how_long_it_may_be() -> None:
-    (both,) = import_graph(layer("LSTM", steps=20, direction="bidirectional").data()).host.values()
-    assert "(here 20 in 2 directions)" in both.reason
-    (host,) = import_graph(layer("LSTM", steps=25).data()).host.values()
-    assert "at most 24 in all directions together (here 25)" in host.reason
+    (both,) = import_graph(layer("LSTM", steps=50, direction="bidirectional").data()).host.values()
+    assert "(here 50 in 2 directions)" in both.reason
+    (host,) = import_graph(layer("LSTM", steps=98).data()).host.values()
+    assert "at most 97 in all directions together (here 98)" in host.reason
 
 
 @pytest.mark.parametrize(
     ("kind", "steps", "attributes", "peepholes"),
     [
-        ("LSTM", 24, {}, False),
-        ("LSTM", 18, {}, True),
-        ("GRU", 30, {}, False),
-        ("GRU", 30, {"linear_before_reset": 1}, False),
-        ("RNN", 128, {}, False),
+        ("LSTM", 97, {}, False),
+        ("LSTM", 75, {}, True),
+        ("GRU", 120, {}, False),
+        ("GRU", 120, {"linear_before_reset": 1}, False),
+        ("RNN", 512, {}, False),
     ],
 )
 def test_steps_of_the_longest_layers_are_as_many_nodes_as_are_written_out(
