@@ -119,9 +119,10 @@ class OrderedSegment:
 
 def assemble(segment: OrderedSegment, waits: Waits) -> Assembled:
     """The statements of a segment's groups; `waits`: of all of them, by places in the program."""
-    rows = joined([its.group.rows.ordered(its.order) for its in segment.groups])
     offsets, names, loops = loops_of(segment, waits)
-    return Assembled(rows=rows.ordered(np.argsort(segment.places)), wait_offsets=offsets, waits=names, loops=loops)
+    order = np.concatenate([first + its.order for first, its in zip(segment.firsts, segment.groups, strict=False)])
+    rows = joined([its.group.rows for its in segment.groups], order[np.argsort(segment.places)])
+    return Assembled(rows=rows, wait_offsets=offsets, waits=names, loops=loops)
 
 
 def loops_of(segment: OrderedSegment, waits: Waits) -> tuple[Rows, Rows, Loops]:

@@ -26,26 +26,29 @@ class CommandRows:
     calls: Rows
     bindings: Rows
 
-    def ordered(self, order: Ints) -> CommandRows:
-        """Those of the same commands in another order."""
-        commands = self.commands[order]
-        calling = commands["call"] >= 0
-        calls = self.calls[commands["call"][calling]]
-        commands["call"] = np.where(calling, np.cumsum(calling) - 1, -1)
-        firsts = calls["first"].astype(np.int64)
-        calls["first"] = np.cumsum(calls["count"]) - calls["count"]
-        bindings = self.bindings[np.repeat(firsts - calls["first"], calls["count"]) + np.arange(calls["count"].sum())]
-        return CommandRows(commands=commands, calls=calls, bindings=bindings)
 
+def joined(parts: Sequence[CommandRows], order: Ints | None = None) -> CommandRows:
+    """The rows of commands that come one after another, or in another order, which has each of them once.
 
-def joined(parts: Sequence[CommandRows]) -> CommandRows:
-    """The rows of commands that come one after another."""
-    commands, calls, bindings = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("commands", "calls", "bindings")
-    )
+    Bindings take the most bytes: beside those of the parts they are made once.
+    """
+    commands, calls = (np.concatenate([getattr(part, name) for part in parts]) for name in ("commands", "calls"))
     calling = commands["call"] >= 0
     commands["call"] = np.where(calling, np.cumsum(calling) - 1, -1)
-    calls["first"] = np.cumsum(calls["count"]) - calls["count"]
+    firsts = np.cumsum(calls["count"], dtype=np.int64) - calls["count"]
+    if order is not None:
+        commands, calling = commands[order], calling[order]
+        calls, firsts = calls[commands["call"][calling]], firsts[commands["call"][calling]]
+        commands["call"] = np.where(calling, np.cumsum(calling) - 1, -1)
+    calls["first"] = np.cumsum(calls["count"], dtype=np.int64) - calls["count"]
+    owners, ranks = spread(calls["count"].astype(np.int64))
+    places = np.empty(len(owners), dtype=np.int64)
+    places[firsts[owners] + ranks] = np.arange(len(owners))
+    bindings, begin = np.empty(len(places), dtype=parts[0].bindings.dtype), 0
+    for part in parts:
+        end = begin + len(part.bindings)
+        bindings[places[begin:end]] = part.bindings
+        begin = end
     return CommandRows(commands=commands, calls=calls, bindings=bindings)
 
 

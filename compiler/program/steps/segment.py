@@ -162,8 +162,9 @@ class SegmentSteps:
             nodes, [its.walked for its in columns], [its.keys for its in columns], iterations, regions
         )
         groups = [self._statements(number, its, nodes, first_kinds[number]) for number, its in enumerate(columns)]
-        samples = [self._rows(its.keys, np.arange(len(its.keys)), its.samples) for its in columns]
-        program = self._program(joined(samples))
+        program = self._program(
+            joined([self._rows(its.keys, np.arange(len(its.keys)), its.samples) for its in columns])
+        )
         demands = demands_of(program, self._profile)
         orders = _Orders(program, demands, conflicts)
         ordered, alone, inside = [], list[int](), list[Waits | None]()
