@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from compiler.ir.box import WHOLE, AxisMap, same, shifted
 from compiler.ir.graph import Attribute
-from compiler.ir.symbol import greater, lesser
+from compiler.ir.symbol import greater, lesser, ties_of
 from compiler.ops.base import (
     Access,
     Array,
@@ -22,12 +22,10 @@ from compiler.ops.base import (
     Inferred,
     OpClass,
     OpKind,
-    agreed,
-    broadcast_access,
     default_axes,
     from_front,
-    repeated,
 )
+from compiler.ops.broadcasting import agreed, broadcast_access, repeated
 from compiler.ops.compute_types import taken
 from compiler.ops.slab import Box
 
@@ -78,7 +76,9 @@ class Concat(OpKind):
         for tensor in tensors:
             rest = tensor.shape[:axis] + tensor.shape[axis + 1 :]
             if len(tensor.shape) != len(first.shape) or rest != first.shape[:axis] + first.shape[axis + 1 :]:
-                call.fail("inputs differ off the concatenated axis", actual=tensor.shape, limit=first.shape)
+                off = zip(first.shape, tensor.shape, strict=False) if len(tensor.shape) == len(first.shape) else ()
+                ties = tuple(tie for i, (a, b) in enumerate(off) if i != axis and a != b for tie in ties_of(a, b))
+                call.fail("inputs differ off the concatenated axis", actual=tensor.shape, limit=first.shape, ties=ties)
             if tensor.dtype != first.dtype:
                 call.fail("inputs have different element types", actual=tensor.dtype, limit=first.dtype)
             total += tensor.shape[axis]
@@ -304,8 +304,10 @@ class Expand(OpKind):
         rank = max(len(wanted), len(data.shape))
         a = (1,) * (rank - len(data.shape)) + data.shape
         b = (1,) * (rank - len(wanted)) + wanted
-        if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)) or any(y < 1 for y in b):
-            call.fail("the input does not broadcast to the shape", actual=data.shape, limit=wanted)
+        unequal = [(x, y) for x, y in zip(a, b, strict=True) if x != y and 1 not in (x, y)]
+        if unequal or any(y < 1 for y in b):
+            ties = tuple(tie for x, y in unequal for tie in ties_of(x, y))
+            call.fail("the input does not broadcast to the shape", actual=data.shape, limit=wanted, ties=ties)
         shape = tuple(repeated(x, y) for x, y in zip(a, b, strict=True))
         return Inferred(
             shape=shape,

@@ -76,13 +76,6 @@ def slice_x_last1(model: Model) -> None:
     model.output(model.relu(k))
 
 
-@refused({"s": (1, 8), "t": (1, 8)}, "known_at_maxima_only")
-def broadcast_two(model: Model) -> None:
-    x = model.input(["s", 4])
-    y = model.input(["t", 4])
-    model.output(model.node("Add", [x, y]))
-
-
 @refused({"s": (1, 8)}, "known_at_maxima_only")
 def broadcast_fixed_x(model: Model) -> None:
     x = model.input(["s", 4])
