@@ -228,7 +228,7 @@ class _Lowering:
 
     def _native(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> str | None:
         """Evaluates the node, replaces it by other nodes, or appends its op; None on success, else the reason."""
-        folded = compile_time(node, call, self.table.source.files)
+        folded = compile_time(node, call, self.table.source.files) or self.table.floats.folded(node, call)
         if folded is not None:
             self.table.set_constant(node.output[0], folded)
             return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from math import prod
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import onnx
@@ -27,12 +29,16 @@ from compiler.frontend.read import OnnxModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import MAX_RANK
 from compiler.frontend.varying_constants import element_symbols
+from compiler.frontend.varying_scales import VaryingFloats
 from compiler.ir.constant import Derived, Splat, Stored
 from compiler.ir.graph import Tensor
 from compiler.ir.symbol import Dim, Expression, Tie, bounds_of, is_dropped, ties_in
 from compiler.ops.base import Array, Call, default_axes
 from compiler.options import DimRange
 from compiler.units import DTYPE_NAMES
+
+# Kinds that take scales which vary with extents.
+_SCALED: Final = frozenset(("Resize", "Upsample"))
 
 
 class ValueTable:
@@ -58,6 +64,7 @@ class ValueTable:
         self.alias: dict[str, str] = {}
         self.values: dict[str, Array] = {}
         self.symbolic: dict[str, Symbolic] = {}
+        self.floats = VaryingFloats(self._known)
         # nesting depth of descriptions, for constants that are descriptions
         self.depths: dict[str, int] = {}
         self.fixed: dict[str, int] = {}
@@ -214,6 +221,10 @@ class ValueTable:
             tensor = self.tensors.get(resolved)
             if tensor is None:
                 raise unmade_value(node, name, value)
+            if resolved in self.floats.known and node.op_type in _SCALED:
+                values[position] = self.floats.known[resolved]
+                inputs.append(replace(tensor, at_maxima=False))
+                continue
             inputs.append(tensor)
             if resolved in self.symbolic:
                 values[position] = self.symbolic[resolved]
@@ -263,8 +274,14 @@ class ValueTable:
 
     def forget(self, name: str) -> None:
         """Drops everything that a failed attempt recorded of a value."""
-        for known in (self.tensors, self.alias, self.values, self.symbolic, self.depths):
+        for known in (self.tensors, self.alias, self.values, self.symbolic, self.floats.known, self.depths):
             known.pop(name, None)
+
+    def _known(self, tensor: Tensor) -> Symbolic | None:
+        """The elements of a small constant; None for another tensor, and for a constant known at the maxima only."""
+        if tensor.at_maxima or tensor.name not in self.values:
+            return None
+        return self.elements(tensor)
 
     def elements(self, tensor: Tensor) -> Symbolic:
         """The elements of a small constant; varying ones as `Dim`s."""

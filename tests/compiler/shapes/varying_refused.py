@@ -180,30 +180,6 @@ def ceil_div(model: Model) -> None:
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")
-def ceil_div3(model: Model) -> None:
-    x = model.input(["s"])
-    n = model.node(
-        "Cast",
-        [
-            model.node(
-                "Ceil",
-                [
-                    model.node(
-                        "Div",
-                        [
-                            model.node("Cast", [dim1(model, x, 0)], to=1),
-                            model.constant(np.array([4], dtype=np.float32)),
-                        ],
-                    )
-                ],
-            )
-        ],
-        to=7,
-    )
-    model.output(model.node("Mul", [x, model.node("Cast", [n], to=1)]))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
 def neg_div(model: Model) -> None:
     x = model.input(["s"])
     f = model.node("Div", [model.node("Sub", [dim1(model, x, 0), model.ints(4)]), model.ints(2)])
