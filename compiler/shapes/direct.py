@@ -37,8 +37,8 @@ def run_directly(
 
     Tables that were made beforehand for the shape are used, else simple ones.
 
-    Raises RequestError for inputs that the model does not have or take, for indices outside of the table that an op reads,
-    and for a model with nodes of the host.
+    Raises RequestError for inputs that the model does not have or take, for indices outside of the table that an op
+    reads, and for a model with nodes of the host.
     """
     for part in model.parts:
         if part.is_host:
