@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from compiler.ir.box import WHOLE, AxisMap, same, shifted
 from compiler.ir.graph import Attribute
-from compiler.ir.symbol import greater, lesser, ties_of
+from compiler.ir.symbol import Dim, greater, lesser, ties_of
 from compiler.ops.base import (
     Access,
     Array,
@@ -190,7 +190,8 @@ _PAD_MODES: Final = ("constant", "edge", "reflect", "wrap")
 class Pad(OpKind):
     """Padding with a constant, the edge, or the mirrored or repeated input; negative amounts crop.
 
-    Attributes of the IR op: `pads` (begins, then ends), `mode`, and for a constant `value`.
+    Attributes of the IR op: `pads` (begins, then ends), `mode`, and for a constant `value`; for another mode `varying`
+    says the axes whose pads vary with extents, if there are any.
     """
 
     op_class = OpClass.MOVEMENT
@@ -225,7 +226,7 @@ class Pad(OpKind):
             axes=data.axes,
             kind=self.kind,
             inputs=(0,),
-            attributes={"pads": pads, "mode": mode, "value": value},
+            attributes={"pads": pads, "mode": mode, "value": value, **_varying_axes(pads, mode)},
             source=0 if not any(pads) else None,
         )
 
@@ -248,12 +249,10 @@ class Pad(OpKind):
 
     def access(self, call: Call) -> Access:
         pads, rank = call.integers("pads") or (), len(call.tensor(0).shape)
-        constant = call.text("mode", "constant") == "constant"
-        return (
-            tuple(
-                shifted(i, -pads[i]) if constant or max(pads[i], pads[rank + i]) <= 0 else WHOLE for i in range(rank)
-            ),
-        )
+        constant, varying = call.text("mode", "constant") == "constant", call.integers("varying") or ()
+        # units have room for what is needed at any extent: where pads vary, the axis whole
+        is_whole = [not constant and (i in varying or max(pads[i], pads[rank + i]) > 0) for i in range(rank)]
+        return (tuple(WHOLE if is_whole[i] else shifted(i, -pads[i]) for i in range(rank)),)
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
         """Attributes with begins relative to the data's box (ends follow from the extents)."""
@@ -289,6 +288,12 @@ def _source(positions: NDArray[np.int64], extent: int, mode: str) -> NDArray[np.
         folded = positions % period
         return np.minimum(folded, period - folded)
     return np.clip(positions, 0, extent - 1)
+
+
+def _varying_axes(pads: tuple[int, ...], mode: str) -> dict[str, Attribute]:
+    rank = len(pads) // 2
+    found = tuple(i for i in range(rank) if isinstance(pads[i], Dim) or isinstance(pads[rank + i], Dim))
+    return {"varying": found} if found and mode != "constant" else {}
 
 
 class Expand(OpKind):
