@@ -197,7 +197,7 @@ class ValueTable:
 
     def ties(self, names: Collection[str]) -> tuple[Tie, ...]:
         """What would have to be equal for the shapes of some values to be known at all extents."""
-        return tuple(tie for name in sorted(names) for tie in ties_in(self.tensors[name].shape))
+        return tuple(dict.fromkeys(tie for name in sorted(names) for tie in ties_in(self.tensors[name].shape)))
 
     def why_unknown(self, tensor: Tensor) -> str:
         """Why nodes that read the tensor stay on the host: its shape is not known."""

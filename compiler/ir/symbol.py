@@ -178,7 +178,7 @@ def ties_of(a: int, b: int) -> tuple[Tie, ...]:
 
 def ties_in(extents: tuple[int, ...]) -> tuple[Tie, ...]:
     """What would have to be equal for the extents of a shape to be known."""
-    return tuple(tie for extent in extents if isinstance(extent, Dim) for tie in extent.ties)
+    return tuple(dict.fromkeys(tie for extent in extents if isinstance(extent, Dim) for tie in extent.ties))
 
 
 def bounds_of(value: int) -> tuple[float, float]:

@@ -112,6 +112,17 @@ def test_shapes_that_break_a_tie_name_both_inputs_and_dimensions() -> None:
     assert model.dims_of({"x": (3, 8), "y": (3, 8)}, partial=False) == {"unk__10": 3}
 
 
+def test_ties_are_found_once_however_often_a_result_is_read() -> None:
+    """A layer's state goes round and round, as that of a recurrent layer."""
+    model = Model()
+    state = model.node("Add", [model.input(["n", 4], "x"), model.input(["o", 4], "y")])
+    for _ in range(60):
+        state = model.node("Add", [state, state])
+    model.output(state)
+    assert len(model.graph({"n": 3, "o": 3}).ties) == 1
+    assert str(Compiled.of(model, {"n": (1, 3), "o": (1, 3)}).model.graph.tied["o"]) == "n"
+
+
 def test_a_sum_that_does_not_hold_is_named() -> None:
     ranges = {"n": (1, 2), "now": (1, 3), "past": (1, 4), "total": (2, 7)}
     model = Compiled.of(masked(), ranges).model
