@@ -52,7 +52,7 @@ def graph_of(values: Plain, base: int) -> Graph:
         name=str(values["name"]),
         opset=_whole(values["opset"]),
         dims=MappingProxyType({str(name): _whole(extent) for name, extent in values["dims"].items()}),
-        tied=MappingProxyType({str(name): expression_of_values(one) for name, one in values["tied"].items()}),
+        tied=MappingProxyType({str(name): expression_of_values(one) for name, one in values.get("tied", {}).items()}),
         inputs=_names(values["inputs"]),
         outputs=_names(values["outputs"]),
         output_names=_names(values["output_names"]),
