@@ -26,6 +26,7 @@ from compiler.shapes.model import ShapeModel
 from compiler.shapes.prepared import PreparedModel
 from compiler.shapes.stored_units import NoStoredUnits, StoredUnits
 from compiler.threads import one_thread
+from compiler.tied_dimensions import Tied, with_tied_dimensions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +62,13 @@ def compile_shapes(
     with one_thread():
         asked = options or Options()
         chosen = with_default_ranges(source, asked, observer)
-        passes = build_shape_pipeline(
-            source, profile, chosen, stored or NoStoredUnits(), by_default=chosen is not asked
-        )
-        found, _ = run_passes(passes, source, observer or SilentObserver())
+
+        def compiled(options: Options, tied: Tied) -> object:
+            units, by_default = stored or NoStoredUnits(), chosen is not asked
+            passes = build_shape_pipeline(source, profile, options, units, by_default=by_default, tied=tied)
+            return run_passes(passes, source, observer or SilentObserver())[0]
+
+        found = with_tied_dimensions(chosen, compiled)
     assert isinstance(found, ShapeModel)
     return found
 
@@ -82,10 +86,13 @@ def compile_package(
     with one_thread():
         asked = options or Options()
         chosen = with_default_ranges(source, asked, observer)
-        passes = build_package_pipeline(
-            source, profile, chosen, stored or NoStoredUnits(), by_default=chosen is not asked
-        )
-        found, _ = run_passes(passes, source, observer or SilentObserver())
+
+        def compiled(options: Options, tied: Tied) -> object:
+            units, by_default = stored or NoStoredUnits(), chosen is not asked
+            passes = build_package_pipeline(source, profile, options, units, by_default=by_default, tied=tied)
+            return run_passes(passes, source, observer or SilentObserver())[0]
+
+        found = with_tied_dimensions(chosen, compiled)
     assert isinstance(found, PreparedModel)
     return found
 

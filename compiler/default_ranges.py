@@ -4,8 +4,9 @@ The model is imported at single extents, again and again. The first extents at w
 from; from there every dimension is widened alone: in the smallest step that the model allows, down to the least
 extent at which no tensor is empty, up to 8 along the first axis of inputs (the batch) and 256 elsewhere. Where import
 decides differently within these ranges, each is narrowed alone, then all together. So are they while the tensors at the
-maxima take more than 64 MiB. The search ends after a number of imports that depends on the model's size alone; extents
-that were not tried by then count as refused.
+maxima take more than 64 MiB. Dimensions that ops force to be equal to others have the extents that these give. The
+search ends after a number of imports that depends on the model's size alone; extents that were not tried by then count
+as refused.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from compiler.frontend.read import OnnxModel, ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import ValidateModel
 from compiler.ir.graph import Graph
+from compiler.ir.symbol import Expression
+from compiler.ir.ties import UnequalExtentsError
 from compiler.options import DimRange, Options
 from compiler.pipeline import Observer, SilentObserver, run_passes
 from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.declared import declared_inputs
 from compiler.shapes.extents import Range
+from compiler.shapes.instance import refuse_what_is_at_maxima
+from compiler.tied_dimensions import Tied, with_tied_dimensions
 from compiler.units import DTYPE_NAMES
 
 # The largest extents of default ranges: along the first axis of inputs, which is the batch, and along others.
@@ -91,7 +96,8 @@ def _option(one: Range) -> int | DimRange:
 class _Search:
     """Looks for extents at which a model is one; `known` remembers what was tried.
 
-    `imports_left`: None while extents to start from are looked for, of which there are a few.
+    `imports_left`: None while extents to start from are looked for, of which there are a few. `tied` are the dimensions
+    that others say.
     """
 
     source: ModelSource
@@ -99,6 +105,7 @@ class _Search:
     is_batch: Mapping[str, bool]
     observer: Observer
     imports_left: int | None = None
+    tied: Tied = field(default_factory=dict)
     known: dict[tuple[int, ...], frozenset[str] | None] = field(default_factory=dict)
 
     def ranges(self) -> dict[str, Range]:
@@ -108,6 +115,8 @@ class _Search:
         if base is None:
             return {}
         self.imports_left = max(1, _MOST_NODES // max(1, len(self.model.proto.graph.node)))
+        self.tied = self._tied_at(base)
+        base = {name: extent for name, extent in base.items() if name not in self.tied}
         found = {name: self._widest(name, base) for name in base}
         if not self._holds(found):  # one that may not vary takes no other down with it
             found = {name: self._alone(found[name], name, base) for name in base}
@@ -117,7 +126,29 @@ class _Search:
             longest = max(found, key=lambda name: ((found[name].high - base[name]) // found[name].step, name))
             one = found[longest]
             found[longest] = Range(low=one.low, high=_halved(one.high, base[longest], one.step), step=one.step)
-        return found
+        return {**found, **{name: _said(expression, found) for name, expression in self.tied.items()}}
+
+    def _tied_at(self, base: Mapping[str, int]) -> Tied:
+        """The dimensions that ops force to be equal to others: an import tells that lets all vary, or one alone."""
+
+        def compilation(options: Options, tied: Tied) -> Tied:
+            most, least = options.maxima, options.minima
+            for low, high in ((least, most), *(({**most, name: 1},) * 2 for name in most)):
+                try:
+                    lower = LowerModel(dims=high, minima=low, tied=tied)
+                    refuse_what_is_at_maxima(run_passes((lower,), self.model, SilentObserver())[0])
+                except TesseraError as error:
+                    if isinstance(error, UnequalExtentsError) and error.ties:
+                        raise
+            return tied
+
+        if len(base) == 1:
+            return {}
+        try:
+            dims = {name: DimRange(min=1, max=max(extent, 2)) for name, extent in base.items()}
+            return with_tied_dimensions(Options(dims={**dims}), compilation)
+        except TesseraError:  # import does not say which dimensions are equal
+            return {}
 
     def _widest(self, name: str, base: Mapping[str, int]) -> Range:
         """How far one dimension may go while the others stay."""
@@ -200,10 +231,19 @@ class _Search:
             if not self.imports_left:
                 raise LimitError("default ranges have been looked for long enough", stage="import", limit=_MOST_NODES)
             self.imports_left -= 1
-        lower = LowerModel(dims=dict(maxima), minima=dict(minima), plain=plain)
+        lower = LowerModel(dims=dict(maxima), minima=dict(minima), plain=plain, tied=self.tied)
         graph, _ = run_passes((lower,), self.model, SilentObserver())
         assert isinstance(graph, Graph)
         return graph
+
+
+def _said(expression: Expression, ranges: Mapping[str, Range]) -> Range:
+    """The range of a dimension that others say."""
+    parts = {name: ranges[name] for name in expression.symbols}
+    low = expression.value({name: one.low for name, one in parts.items()})
+    high = expression.value({name: one.high for name, one in parts.items()})
+    is_other = expression == Expression(terms=tuple((name, 1) for name in parts)) and len(parts) == 1
+    return Range(low=low, high=high, step=next(iter(parts.values())).step if is_other else 1)
 
 
 def _farthest(most: int, holds: Callable[[int], bool]) -> int:

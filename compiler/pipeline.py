@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from compiler.address.stored import AddressTables, StoredAddressTables
@@ -28,6 +29,7 @@ from compiler.fusion.map_chips import MapToChips
 from compiler.garbage import collection_paused
 from compiler.ir.graph import Graph
 from compiler.ir.layout import DEFAULT_LAYOUT
+from compiler.ir.symbol import Expression
 from compiler.ir.verify import verify_graph
 from compiler.ops.op_facts import GraphFacts
 from compiler.options import Options
@@ -187,11 +189,18 @@ def _taken_apart(
 
 
 def build_shape_pipeline(
-    source: ModelSource, profile: Profile, options: Options, stored: StoredUnits, *, by_default: bool = False
+    source: ModelSource,
+    profile: Profile,
+    options: Options,
+    stored: StoredUnits,
+    *,
+    by_default: bool = False,
+    tied: Mapping[str, Expression] = MappingProxyType({}),
 ) -> tuple[Pass, ...]:
     """The way of a model with dynamic dimensions to shape units: what was imported, without planning at one shape.
 
-    Units are taken from `stored` where they are there. Raises RequestError for another layout than that of all units.
+    `tied` are dimensions that others say. Units are taken from `stored` where they are there. Raises RequestError for
+    another layout than that of all units.
     """
     if options.layout != DEFAULT_LAYOUT:
         raise RequestError(
@@ -203,7 +212,7 @@ def build_shape_pipeline(
         )
 
     def lowering(minima: Mapping[str, int], maxima: Mapping[str, int]) -> LowerModel:
-        return LowerModel(dims=maxima, minima=minima, plain=options.plain, strict=options.strict)
+        return LowerModel(dims=maxima, minima=minima, plain=options.plain, tied=tied, strict=options.strict)
 
     def import_between(minima: Mapping[str, int], maxima: Mapping[str, int]) -> Graph:
         graph: Any = source
@@ -234,11 +243,17 @@ def build_shape_pipeline(
 
 
 def build_package_pipeline(
-    source: ModelSource, profile: Profile, options: Options, stored: StoredUnits, *, by_default: bool = False
+    source: ModelSource,
+    profile: Profile,
+    options: Options,
+    stored: StoredUnits,
+    *,
+    by_default: bool = False,
+    tied: Mapping[str, Expression] = MappingProxyType({}),
 ) -> tuple[Pass, ...]:
     """The same way, to what a package carries."""
     return (
-        *build_shape_pipeline(source, profile, options, stored, by_default=by_default),
+        *build_shape_pipeline(source, profile, options, stored, by_default=by_default, tied=tied),
         MakeTables(options=options),  # ShapeModel -> PreparedModel
     )
 

@@ -41,6 +41,7 @@ from compiler.program.errors import ExecutableError
 from compiler.program.executable import ChipSegment, Executable, write
 from compiler.program.loops.instances import Instances
 from compiler.shapes.declared import dims_from_arrays, dims_from_words, refuse_free
+from compiler.shapes.extents import ties_in_words
 from compiler.shapes.instance import Values
 from compiler.shapes.model import ShapeModel
 from compiler.shapes.package import MEANINGLESS, read_package, stored_values, write_package
@@ -204,6 +205,7 @@ def describe(of: Shaped) -> dict[str, object]:
         "profile_digest": model.profile_digest,
         "inputs": [printable(str(one), 200) for one in model.inputs],
         "dims": {name: {"min": one.low, "max": one.high, "step": one.step} for name, one in model.ranges.items()},
+        "tied": ties_in_words(model.graph.tied),
         "default_ranges": model.has_default_ranges,
         "routines": [
             {
@@ -228,6 +230,8 @@ def print_described(found: dict[str, Any], console: Console) -> None:
         step = f" in steps of {allowed['step']}" if allowed["step"] > 1 else ""
         default = ", by default" if found["default_ranges"] else ""
         console.print(f"  dimension {printable(name, 80)}: {allowed['min']} to {allowed['max']}{step}{default}")
+    for one in found["tied"]:
+        console.print(f"  dimension {one}: ops of the model need it")
     routines = found["routines"]
     ops = sum(len(one["ops"]) for one in routines)
     units = len({(one["signature"], one["units"]) for one in routines})

@@ -17,6 +17,7 @@ from app.units.unit_folder import UnitFolder
 from compiler.errors import RequestError, TesseraError, printable
 from compiler.program.encoding.container import PACKAGE
 from compiler.shapes.direct import run_directly
+from compiler.shapes.extents import ties_in_words
 from compiler.shapes.package import MEANINGLESS, Package, read_package, stored_values
 from compiler.version import COMPILER_VERSION
 
@@ -91,6 +92,8 @@ def _describe(package: Package) -> None:
         sys.stdout.write(f"input {printable(str(one), 200)} {one.dtype}\n")
     for name, allowed in model.ranges.items():
         sys.stdout.write(f"dimension {printable(name, 80)}: {allowed}\n")
+    for tie in ties_in_words(model.graph.tied):
+        sys.stdout.write(f"dimension {tie}: ops of the model need it\n")
     for made in package.tables:
         dims = ", ".join(f"{name} = {extent}" for name, extent in made.dims.items())
         sys.stdout.write(f"tables made beforehand for {printable(dims, 200) or 'its shape'}\n")

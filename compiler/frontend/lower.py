@@ -55,7 +55,7 @@ from compiler.frontend.unrolled import ControlFlow
 from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
-from compiler.ir.symbol import symbols_of
+from compiler.ir.symbol import Expression, symbols_of
 from compiler.ops import ALL_KINDS, OP_KINDS
 from compiler.ops.base import Call, Inferred, OpClass
 from compiler.ops.movement import slices_of_split, without_empty
@@ -75,13 +75,14 @@ class LowerModel:
     """Pass: protobuf structure to graph (IMPORT-2).
 
     `dims` maps dynamic dimensions to their maximum, `minima` to their minimum (default 1); those in `plain` do not
-    vary. `strict` makes an op on the host an error. Nodes in `degradations` are left to the host.
+    vary, `tied` ones are said by others. `strict` makes an op on the host an error; `degradations` leave nodes to it.
     """
 
     name: str = "lower"
     dims: Mapping[str, int] = field(default_factory=dict)
     minima: Mapping[str, int] = field(default_factory=dict)
     plain: Collection[str] = frozenset()
+    tied: Mapping[str, Expression] = field(default_factory=dict)
     strict: bool = False
     degradations: Degradations = field(default_factory=Degradations, repr=False)
 
@@ -114,15 +115,13 @@ class _Lowering:
 
     def __init__(self, model: OnnxModel, asked: LowerModel) -> None:
         self.model = model
-        self.table = ValueTable(model, asked.dims, asked.minima, asked.plain)
-        self.functions = FunctionTable.of_model(model.proto)
-        self.signatures = Signatures()
+        self.table = ValueTable(model, asked.dims, asked.minima, asked.plain, asked.tied)
+        self.functions, self.signatures = FunctionTable.of_model(model.proto), Signatures()
         self.ops: list[Op] = []
         self.made_by: dict[str, int] = {}
         self.host = HostNodes(self.table, self.functions)
         self.sequences, self.flow = Sequences(), ControlFlow()
-        # nodes that were replaced by nodes with names of their own
-        self.inlined: set[str] = set()
+        self.inlined: set[str] = set()  # nodes that were replaced by nodes with names of their own
         self.order: dict[str, int] = {}
         self.lowered = self.made_bytes = 0
         self.left_to_host = asked.degradations.nodes
@@ -229,7 +228,7 @@ class _Lowering:
 
     def _native(self, node: onnx.NodeProto, name: str, call: Call, scope: Scope) -> str | None:
         """Evaluates the node, replaces it by other nodes, or appends its op; None on success, else the reason."""
-        folded = compile_time(node, call, self.table.source.files)
+        folded = compile_time(node, call, self.table.source.files) or self.table.floats.folded(node, call)
         if folded is not None:
             self.table.set_constant(node.output[0], folded)
             return None
@@ -465,7 +464,6 @@ class _Lowering:
         kept = tuple(self._narrow(op) for op in self._needed(outputs))
         names = {name for op in kept for name in (*op.inputs, op.output) if name} | set(outputs)
         live = {node for op in kept for node in op.origin}
-        folded = (name for name in self.order if name not in live and name not in self.inlined)
         unread = (*(name for name in self.table.graph_inputs if name not in names), *self.table.empty_inputs)
         hosts = {str(dict(op.attributes)["node"]) for op in kept if op.kind == HOST}
         made = {op.output: op.node for op in kept}
@@ -479,10 +477,12 @@ class _Lowering:
             outputs=tuple(dict.fromkeys(outputs)),
             output_names=tuple(value.name for value in proto.output),
             output_tensors=tuple(outputs),
-            folded=tuple(folded),
+            folded=tuple(name for name in self.order if name not in live and name not in self.inlined),
             opset=self.model.opsets[""],
             host=MappingProxyType({name: node for name, node in self.host.nodes.items() if name in hosts}),
             dims=MappingProxyType(dict(sorted(self.table.fixed.items()))),
+            tied=self.table.tied,
+            ties=self.table.ties(names),
             unread=tuple(replace(settled(self.table.tensors[name]), constant=None) for name in unread),
             source=self.model.source,
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from math import prod
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import onnx
@@ -27,23 +29,32 @@ from compiler.frontend.read import OnnxModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import MAX_RANK
 from compiler.frontend.varying_constants import element_symbols
+from compiler.frontend.varying_scales import VaryingFloats
 from compiler.ir.constant import Derived, Splat, Stored
 from compiler.ir.graph import Tensor
-from compiler.ir.symbol import Dim, bounds_of, is_dropped
+from compiler.ir.symbol import Dim, Expression, Tie, bounds_of, is_dropped, ties_in
 from compiler.ops.base import Array, Call, default_axes
 from compiler.options import DimRange
 from compiler.units import DTYPE_NAMES
+
+# Kinds that take scales which vary with extents.
+_SCALED: Final = frozenset(("Resize", "Upsample"))
 
 
 class ValueTable:
     """Everything known of each value so far; lives as long as one walk over one model.
 
     `values` holds the values of small constants, `symbolic` their elements as `Dim`s. `fixed` holds the dynamic
-    dimensions with their maxima, `plain` those with exactly this extent.
+    dimensions with their maxima, `plain` those with exactly this extent, `said` those that are expressions of others.
     """
 
     def __init__(
-        self, model: OnnxModel, dims: Mapping[str, int], minima: Mapping[str, int], plain: Collection[str]
+        self,
+        model: OnnxModel,
+        dims: Mapping[str, int],
+        minima: Mapping[str, int],
+        plain: Collection[str],
+        tied: Mapping[str, Expression] = MappingProxyType({}),
     ) -> None:
         self.source: ModelSource = model.source
         self.dims = dims
@@ -53,13 +64,15 @@ class ValueTable:
         self.alias: dict[str, str] = {}
         self.values: dict[str, Array] = {}
         self.symbolic: dict[str, Symbolic] = {}
+        self.floats = VaryingFloats(self._known)
         # nesting depth of descriptions, for constants that are descriptions
         self.depths: dict[str, int] = {}
         self.fixed: dict[str, int] = {}
         # the same extents as `Dim`s
         self.fixed_dims: dict[str, int] = {}
         graph = model.proto.graph
-        self.sums = declared_sums(graph)
+        self.tied = MappingProxyType(dict(sorted(tied.items())))
+        self.said = {**declared_sums(graph), **tied}
         # the types that the model declares for its values
         self.declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
         self.graph_inputs: list[str] = []
@@ -169,11 +182,10 @@ class ValueTable:
             self.fixed[name] = self.dims[name]
             self.fixed_dims[name] = self._dimension(name)
             return self.fixed_dims[name]
-        sums = self.sums.get(name)
-        absent = [name] if sums is None else sorted(sums.symbols - set(self.dims))
-        if sums is not None and not absent:
-            parts = (factor * self._dimension(str(part)) for part, factor in sums.terms)
-            self.fixed_dims[name] = sum(parts, sums.constant)
+        said = self.said.get(name)
+        absent = [name] if said is None else sorted(said.symbols - set(self.dims))
+        if said is not None and not absent:
+            self.fixed_dims[name] = said.value({part: self._dimension(part) for part in said.symbols})
             return self.fixed_dims[name]
         for one in absent:
             missing.setdefault(one, (what, axis))
@@ -182,6 +194,10 @@ class ValueTable:
     def _dimension(self, name: str) -> int:
         extent = self.dims[name]
         return extent if name in self.plain else Dim.symbol(name, extent, self.minima.get(name, 1))
+
+    def ties(self, names: Collection[str]) -> tuple[Tie, ...]:
+        """What would have to be equal for the shapes of some values to be known at all extents."""
+        return tuple(dict.fromkeys(tie for name in sorted(names) for tie in ties_in(self.tensors[name].shape)))
 
     def why_unknown(self, tensor: Tensor) -> str:
         """Why nodes that read the tensor stay on the host: its shape is not known."""
@@ -205,6 +221,10 @@ class ValueTable:
             tensor = self.tensors.get(resolved)
             if tensor is None:
                 raise unmade_value(node, name, value)
+            if resolved in self.floats.known and node.op_type in _SCALED:
+                values[position] = self.floats.known[resolved]
+                inputs.append(replace(tensor, at_maxima=False))
+                continue
             inputs.append(tensor)
             if resolved in self.symbolic:
                 values[position] = self.symbolic[resolved]
@@ -254,8 +274,14 @@ class ValueTable:
 
     def forget(self, name: str) -> None:
         """Drops everything that a failed attempt recorded of a value."""
-        for known in (self.tensors, self.alias, self.values, self.symbolic, self.depths):
+        for known in (self.tensors, self.alias, self.values, self.symbolic, self.floats.known, self.depths):
             known.pop(name, None)
+
+    def _known(self, tensor: Tensor) -> Symbolic | None:
+        """The elements of a small constant; None for another tensor, and for a constant known at the maxima only."""
+        if tensor.at_maxima or tensor.name not in self.values:
+            return None
+        return self.elements(tensor)
 
     def elements(self, tensor: Tensor) -> Symbolic:
         """The elements of a small constant; varying ones as `Dim`s."""

@@ -21,7 +21,7 @@ from typing import Final
 from compiler.ir.constant import Constant
 from compiler.ir.layout import DEFAULT_LAYOUT, Layout
 from compiler.ir.pattern import Pattern
-from compiler.ir.symbol import Expression
+from compiler.ir.symbol import Expression, Tie
 from compiler.units import element_bytes
 
 # The kind of ops that run on the host.
@@ -137,6 +137,8 @@ class Graph:
     that no output needs; they are in no segment. `host` maps the attribute `node` of `Host` ops to the nodes that the
     host runs. `patterns` are the recognised patterns. `layout` is the memory order of feature maps. `dims` are the
     dynamic dimensions with the maxima they were compiled for; what import decided holds between the extents of `reach`.
+    `tied` are further dimensions of inputs, which ops force to be equal to expressions of those. `ties` are expressions
+    that would have to be equal for the graph to be known below the maxima.
     `unread` are declared inputs that no op needs: they have no reader or no elements. `source` is the opened model file
     with the stored constants (from an archive: the model in it, with the files beside it).
     """
@@ -155,6 +157,8 @@ class Graph:
     layout: Layout = DEFAULT_LAYOUT
     dims: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     reach: Mapping[str, Extents] = field(default_factory=lambda: MappingProxyType({}))
+    tied: Mapping[str, Expression] = field(default_factory=lambda: MappingProxyType({}))
+    ties: tuple[Tie, ...] = ()
     unread: tuple[Tensor, ...] = ()
     source: object | None = field(default=None, compare=False, repr=False)
 

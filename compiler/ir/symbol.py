@@ -91,11 +91,19 @@ _DROPPED: Final = Expression(terms=(("?", 1),))
 Limits = Mapping[str, tuple[int, int]]
 
 
+# Two expressions that would have to be equal at all extents.
+Tie = tuple[Expression, Expression]
+
+
 class Dim(int):
-    """A varying extent: its value at the maxima, its expression, and the bounds of its symbols."""
+    """A varying extent: its value at the maxima, its expression, and the bounds of its symbols.
+
+    One that varies in an unknown way may have `ties`: were these expressions equal, it would be known.
+    """
 
     expression: Expression
     limits: Limits
+    ties: tuple[Tie, ...] = ()
 
     @classmethod
     def symbol(cls, name: str, maximum: int, minimum: int = 1) -> Dim:
@@ -153,9 +161,24 @@ def expression_of(extent: int) -> Expression | None:
     return extent.expression if extent.expression.terms else None
 
 
-def unknown_extent(value: int) -> Dim:
+def unknown_extent(value: int, ties: tuple[Tie, ...] = ()) -> Dim:
     """An extent that may vary in an unknown way; it is `value` at the maxima."""
-    return Dim._of(value, _DROPPED, {})
+    found = Dim._of(value, _DROPPED, {})
+    found.ties = ties
+    return found
+
+
+def ties_of(a: int, b: int) -> tuple[Tie, ...]:
+    """What would have to hold for two numbers to be equal at all extents; nothing if neither may vary."""
+    left, right = _as_expression(a), _as_expression(b)
+    if left is None or right is None or _DROPPED in (left, right) or not (left.terms or right.terms):
+        return ()
+    return ((left, right),) if left != right else ()
+
+
+def ties_in(extents: tuple[int, ...]) -> tuple[Tie, ...]:
+    """What would have to be equal for the extents of a shape to be known."""
+    return tuple(dict.fromkeys(tie for extent in extents if isinstance(extent, Dim) for tie in extent.ties))
 
 
 def bounds_of(value: int) -> tuple[float, float]:

@@ -19,9 +19,8 @@ from compiler.ops.base import (
     MatrixShape,
     OpClass,
     Work,
-    broadcast_access,
-    broadcast_shapes,
 )
+from compiler.ops.broadcasting import broadcast_access, broadcast_shapes
 from compiler.ops.compute_types import Values, narrowed, summable, widened
 from compiler.ops.contraction import Product
 from compiler.ops.matmul import matmul_axes

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from functools import partial
 from types import MappingProxyType
 from typing import ClassVar, Final, NoReturn
 
@@ -14,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import InternalError, ModelError
-from compiler.ir.box import WHOLE, AxisMap, same
+from compiler.ir.box import AxisMap
 from compiler.ir.graph import Attribute, Tensor
-from compiler.ir.symbol import Dim, bounds_of, is_always_least, unknown_extent
+from compiler.ir.symbol import Tie, is_always_least, unknown_extent
+from compiler.ir.ties import UnequalExtentsError
 from compiler.ops.slab import Box, Slab, contains, inside, is_empty, lengths
 from compiler.units import numpy_dtype
 
@@ -179,9 +181,10 @@ class Call:
         actual: object | None = None,
         limit: object | None = None,
         hint: str | None = None,
+        ties: tuple[Tie, ...] = (),
     ) -> NoReturn:
-        """Raise the ModelError that names this node."""
-        raise ModelError(
+        """Raise the ModelError that names this node; with `ties`, what would have to be equal for the op to be one."""
+        raise (partial(UnequalExtentsError, ties=ties) if ties else ModelError)(
             message,
             code=code,
             stage="import",
@@ -461,41 +464,6 @@ def _arrays(call: Call, operands: tuple[Slab | None, ...], needed: tuple[Box | N
         for tensor, slab, ranges in zip(call.inputs, operands, needed, strict=False)
         if tensor is not None and ranges is not None
     )
-
-
-def broadcast_access(shape: tuple[int, ...], output: tuple[int, ...]) -> tuple[AxisMap, ...]:
-    """Access of a numpy-broadcast input: trailing axes align, a repeated axis is needed whole."""
-    lead = len(output) - len(shape)
-    return tuple(same(lead + index) if extent == output[lead + index] else WHOLE for index, extent in enumerate(shape))
-
-
-def broadcast_shapes(call: Call, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    """The numpy broadcast of shapes; raises ModelError with both shapes if they do not fit."""
-    rank = max((len(shape) for shape in shapes), default=0)
-    result = [1] * rank
-    for shape in shapes:
-        for index, extent in enumerate(shape, start=rank - len(shape)):
-            if extent != 1 and result[index] not in (1, extent):
-                call.fail("shapes cannot be broadcast together", actual=" and ".join(map(str, shapes)))
-            result[index] = repeated(result[index], extent)
-    return tuple(result)
-
-
-def repeated(a: int, b: int) -> int:
-    """The extent of the broadcast of extents `a` and `b`: 1 repeats.
-
-    The result has an unknown expression if the extents are unequal for some sizes of the dynamic dimensions.
-    """
-    for mine, other in ((a, b), (b, a)):
-        if mine == 1:
-            return unknown_extent(int(other)) if bounds_of(mine)[1] > 1 else other
-    return agreed(a, b)
-
-
-def agreed(a: int, b: int) -> int:
-    """The common extent of two tensors; of unknown expression if they differ for some dynamic sizes."""
-    # of two equal extents the varying one is kept
-    return unknown_extent(int(a)) if bounds_of(a - b) != (0, 0) else a if isinstance(a, Dim) else b
 
 
 def from_front(position: int, extent: int) -> int:

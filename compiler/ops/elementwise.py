@@ -24,10 +24,9 @@ from compiler.ops.base import (
     OpClass,
     OpKind,
     Work,
-    broadcast_access,
-    broadcast_shapes,
     default_axes,
 )
+from compiler.ops.broadcasting import broadcast_access, broadcast_shapes
 from compiler.ops.compute_types import error_function, narrowed, widened
 from compiler.ops.elementwise_functions import Function
 from compiler.units import DTYPE_NAMES

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from compiler.ir.box import WHOLE, AxisMap, same
+from compiler.ir.symbol import ties_of
 from compiler.ops.base import (
     FLOATS,
     Access,
@@ -19,10 +20,9 @@ from compiler.ops.base import (
     MatrixShape,
     OpClass,
     Work,
-    broadcast_access,
-    broadcast_shapes,
     default_axes,
 )
+from compiler.ops.broadcasting import broadcast_access, broadcast_shapes
 from compiler.ops.compute_types import Values, narrowed, summable
 from compiler.ops.contraction import Product
 
@@ -58,6 +58,7 @@ class MatMul(Product):
                 "inner extents differ",
                 actual=f"{a} and {b}",
                 limit="last of the first = second-last of the second",
+                ties=ties_of(rows[-1], columns[-2]),
             )
         batch = broadcast_shapes(call, (rows[:-2], columns[:-2]))
         shape = (*batch, *((rows[-2],) if len(a) > 1 else ()), *((columns[-1],) if len(b) > 1 else ()))
@@ -118,7 +119,12 @@ class Gemm(Product):
         rows, inner = (a[1], a[0]) if transposed[0] else a
         inner_b, columns = (b[1], b[0]) if transposed[1] else b
         if inner != inner_b:
-            call.fail("inner extents differ", actual=f"{a} and {b}", limit="equal inner extents")
+            call.fail(
+                "inner extents differ",
+                actual=f"{a} and {b}",
+                limit="equal inner extents",
+                ties=ties_of(inner, inner_b),
+            )
         if call.has(2) and broadcast_shapes(call, (call.tensor(2).shape, (rows, columns))) != (rows, columns):
             call.fail("C does not broadcast to the product", actual=call.tensor(2).shape, limit=(rows, columns))
         return Inferred(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from compiler.ir.box import WHOLE, AxisMap, same, shifted
 from compiler.ir.graph import Attribute
-from compiler.ir.symbol import greater, lesser
+from compiler.ir.symbol import Dim, greater, lesser, ties_of
 from compiler.ops.base import (
     Access,
     Array,
@@ -22,12 +22,10 @@ from compiler.ops.base import (
     Inferred,
     OpClass,
     OpKind,
-    agreed,
-    broadcast_access,
     default_axes,
     from_front,
-    repeated,
 )
+from compiler.ops.broadcasting import agreed, broadcast_access, repeated
 from compiler.ops.compute_types import taken
 from compiler.ops.slab import Box
 
@@ -78,7 +76,9 @@ class Concat(OpKind):
         for tensor in tensors:
             rest = tensor.shape[:axis] + tensor.shape[axis + 1 :]
             if len(tensor.shape) != len(first.shape) or rest != first.shape[:axis] + first.shape[axis + 1 :]:
-                call.fail("inputs differ off the concatenated axis", actual=tensor.shape, limit=first.shape)
+                off = zip(first.shape, tensor.shape, strict=False) if len(tensor.shape) == len(first.shape) else ()
+                ties = tuple(tie for i, (a, b) in enumerate(off) if i != axis and a != b for tie in ties_of(a, b))
+                call.fail("inputs differ off the concatenated axis", actual=tensor.shape, limit=first.shape, ties=ties)
             if tensor.dtype != first.dtype:
                 call.fail("inputs have different element types", actual=tensor.dtype, limit=first.dtype)
             total += tensor.shape[axis]
@@ -190,7 +190,8 @@ _PAD_MODES: Final = ("constant", "edge", "reflect", "wrap")
 class Pad(OpKind):
     """Padding with a constant, the edge, or the mirrored or repeated input; negative amounts crop.
 
-    Attributes of the IR op: `pads` (begins, then ends), `mode`, and for a constant `value`.
+    Attributes of the IR op: `pads` (begins, then ends), `mode`, and for a constant `value`; for another mode `varying`
+    says the axes whose pads vary with extents, if there are any.
     """
 
     op_class = OpClass.MOVEMENT
@@ -225,7 +226,7 @@ class Pad(OpKind):
             axes=data.axes,
             kind=self.kind,
             inputs=(0,),
-            attributes={"pads": pads, "mode": mode, "value": value},
+            attributes={"pads": pads, "mode": mode, "value": value, **_varying_axes(pads, mode)},
             source=0 if not any(pads) else None,
         )
 
@@ -248,12 +249,10 @@ class Pad(OpKind):
 
     def access(self, call: Call) -> Access:
         pads, rank = call.integers("pads") or (), len(call.tensor(0).shape)
-        constant = call.text("mode", "constant") == "constant"
-        return (
-            tuple(
-                shifted(i, -pads[i]) if constant or max(pads[i], pads[rank + i]) <= 0 else WHOLE for i in range(rank)
-            ),
-        )
+        constant, varying = call.text("mode", "constant") == "constant", call.integers("varying") or ()
+        # units have room for what is needed at any extent: where pads vary, the axis whole
+        is_whole = [not constant and (i in varying or max(pads[i], pads[rank + i]) > 0) for i in range(rank)]
+        return (tuple(WHOLE if is_whole[i] else shifted(i, -pads[i]) for i in range(rank)),)
 
     def local_attributes(self, call: Call, box: Box, needed: tuple[Box | None, ...]) -> Mapping[str, Attribute]:
         """Attributes with begins relative to the data's box (ends follow from the extents)."""
@@ -291,6 +290,12 @@ def _source(positions: NDArray[np.int64], extent: int, mode: str) -> NDArray[np.
     return np.clip(positions, 0, extent - 1)
 
 
+def _varying_axes(pads: tuple[int, ...], mode: str) -> dict[str, Attribute]:
+    rank = len(pads) // 2
+    found = tuple(i for i in range(rank) if isinstance(pads[i], Dim) or isinstance(pads[rank + i], Dim))
+    return {"varying": found} if found and mode != "constant" else {}
+
+
 class Expand(OpKind):
     """Broadcast to a larger shape."""
 
@@ -304,8 +309,10 @@ class Expand(OpKind):
         rank = max(len(wanted), len(data.shape))
         a = (1,) * (rank - len(data.shape)) + data.shape
         b = (1,) * (rank - len(wanted)) + wanted
-        if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)) or any(y < 1 for y in b):
-            call.fail("the input does not broadcast to the shape", actual=data.shape, limit=wanted)
+        unequal = [(x, y) for x, y in zip(a, b, strict=True) if x != y and 1 not in (x, y)]
+        if unequal or any(y < 1 for y in b):
+            ties = tuple(tie for x, y in unequal for tie in ties_of(x, y))
+            call.fail("the input does not broadcast to the shape", actual=data.shape, limit=wanted, ties=ties)
         shape = tuple(repeated(x, y) for x, y in zip(a, b, strict=True))
         return Inferred(
             shape=shape,

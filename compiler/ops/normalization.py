@@ -19,9 +19,8 @@ from compiler.ops.base import (
     OpClass,
     OpKind,
     Work,
-    broadcast_access,
-    broadcast_shapes,
 )
+from compiler.ops.broadcasting import broadcast_access, broadcast_shapes
 from compiler.ops.compute_types import Values, narrowed, widened
 from compiler.ops.slab import Box, aligned, whole_along
 

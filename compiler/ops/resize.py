@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from compiler.ir.box import AxisMap, same
 from compiler.ir.graph import Attribute
-from compiler.ir.symbol import Dim, bounds_of, is_dropped, unknown_extent
+from compiler.ir.symbol import Dim, bounds_of, is_always_least, is_dropped, unknown_extent
+from compiler.ir.varying_floats import VaryingFloat, ratio_of, rational, varying_float
 from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, Work
 from compiler.ops.compute_types import Values, narrowed, taken, widened
 from compiler.ops.slab import Box
@@ -35,9 +36,7 @@ _TRANSFORMATIONS: Final = (
 )
 _ROUNDINGS: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _POLICIES: Final = ("stretch", "not_larger", "not_smaller")
-# A float32 scale that equals a quotient of integers up to this size is taken as that quotient.
 _LARGEST_EXTENT: Final = 2**40
-_LARGEST_TERM: Final = 4096
 _LARGEST_PRODUCT: Final = 2**62
 
 
@@ -105,12 +104,6 @@ def _rounding(call: Call, axis: _Axis) -> str:
     return found
 
 
-def _rational(scale: float) -> Fraction:
-    """A float32 scale as the simplest fraction that rounds to it."""
-    simple = Fraction(scale).limit_denominator(_LARGEST_TERM)
-    return simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
-
-
 def _axes_of(call: Call) -> tuple[_Axis, ...]:
     """Extents and factor of every axis, from scales or sizes."""
     shape = call.tensor(0).shape
@@ -120,7 +113,7 @@ def _axes_of(call: Call) -> tuple[_Axis, ...]:
     given = sizes if scales is None else scales
     if given is None or len(given) != len(axes):
         call.fail("sizes or scales must cover every axis", actual=given, limit=f"{len(axes)} of them")
-    if any(not (value > 0 and isfinite(value)) for value in given):
+    if any(not (float(value) > 0 and isfinite(float(value))) for value in given):
         call.fail("sizes and scales must be positive and finite", actual=given)
     largest = max(
         (float(v) * (shape[a] if scales is not None else 1) for a, v in zip(axes, given, strict=True)), default=0.0
@@ -130,9 +123,7 @@ def _axes_of(call: Call) -> tuple[_Axis, ...]:
     result = {axis: _Axis(source=extent, target=extent, factor=Fraction(1)) for axis, extent in enumerate(shape)}
     if scales is not None:
         for axis, scale in zip(axes, scales, strict=True):
-            factor = _rational(scale)
-            target = shape[axis] * factor.numerator // factor.denominator
-            result[axis] = _Axis(source=shape[axis], target=target, factor=factor)
+            result[axis] = _scaled(call, shape[axis], scale)
     elif sizes is not None:
         factors = [Fraction(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)]
         policy = call.text("keep_aspect_ratio_policy", "stretch")
@@ -149,16 +140,38 @@ def _axes_of(call: Call) -> tuple[_Axis, ...]:
     return tuple(result[axis] for axis in range(len(shape)))
 
 
+def _scale(given: float | VaryingFloat) -> float | VaryingFloat:
+    """A scale that varies, also as an extent, or a number."""
+    found = varying_float(given, np.dtype(np.float32)) if isinstance(given, Dim | VaryingFloat) else None
+    return float(given) if found is None else found
+
+
+def _scaled(call: Call, source: int, scale: float | VaryingFloat) -> _Axis:
+    """An axis by its scale; one that varies is the quotient of two extents, and the same as the size after it.
+
+    Of another one that varies the extent is unknown; so it is where older operator sets round by whether an axis grows.
+    """
+    if isinstance(scale, VaryingFloat):
+        target = ratio_of(scale, source)
+        if target is not None and (call.opset >= 11 or is_always_least(source, target) is not None):
+            return _Axis(source=source, target=target, factor=Fraction(target, source), by_size=True)
+    factor = rational(float(scale))
+    target = source * factor.numerator // factor.denominator
+    if isinstance(scale, VaryingFloat):
+        target = unknown_extent(int(target))
+    return _Axis(source=source, target=target, factor=factor)
+
+
 def _sizes(call: Call) -> tuple[int, ...] | None:
     if not call.has(3) or not call.tensor(3).elements:
         return None
     return call.constant_integers(3, "sizes")
 
 
-def _scales(call: Call) -> tuple[float, ...] | None:
+def _scales(call: Call) -> tuple[float | VaryingFloat, ...] | None:
     index = 1 if call.op_type == "Upsample" or call.opset < 11 else 2
     if call.has(index) and call.tensor(index).elements:
-        return tuple(float(v) for v in call.value(index, "scales").reshape(-1))
+        return tuple(_scale(v) for v in call.value(index, "scales").reshape(-1).tolist())
     given = call.attributes.get("scales")
     if isinstance(given, tuple):
         return tuple(float(v) for v in given)
@@ -215,7 +228,7 @@ def _varying_coordinates(transformation: str, axis: _Axis) -> tuple[int, int, in
         return source, 0, target
     if transformation == "tf_half_pixel_for_nn":
         return 2 * source, source, 2 * target
-    if transformation == "align_corners" and not is_single:
+    if transformation == "align_corners":
         return source - 1, 0, target - 1
     if transformation == "half_pixel" or (transformation == "pytorch_half_pixel" and not is_single):
         return 2 * source, source - target, 2 * target
@@ -345,6 +358,8 @@ class _Sampling:
 
 def _sampling(call: Call, axis: int) -> _Sampling:
     scale, offset, divisor = ((call.integers(name) or ())[axis] for name in ("scale", "offset", "divisor"))
+    if not divisor:  # of a result of one position, to which align_corners gives the first one
+        scale, offset, divisor = 0, 0, 1
     if call.text("mode", "nearest") == "linear":
         return _Sampling(scale=scale, low=offset, divisor=divisor, taps=2)
     rounding = call.attributes["rounding"]

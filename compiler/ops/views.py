@@ -6,7 +6,7 @@ from math import prod
 from types import MappingProxyType
 
 from compiler.ir.box import WHOLE, AxisMap, same
-from compiler.ir.symbol import Dim, bounds_of, unknown_extent
+from compiler.ir.symbol import Dim, bounds_of, ties_of, unknown_extent
 from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, default_axes
 from compiler.ops.slab import Box, aligned
 
@@ -22,7 +22,8 @@ class Reshape(OpKind):
         data = call.tensor(0)
         shape = self._target(call)
         if prod(shape) != data.elements:
-            call.fail("the new shape holds another number of elements", actual=shape, limit=data.shape)
+            ties = ties_of(prod(shape), prod(data.shape))
+            call.fail("the new shape holds another number of elements", actual=shape, limit=data.shape, ties=ties)
         return Inferred(
             shape=shape,
             dtype=data.dtype,

@@ -51,7 +51,9 @@ class SplitPads:
         data = graph.tensors[op.inputs[0]]
         if 4 * data.size_bytes < self.profile.nram.capacity_bytes:
             return []
-        return [axis for axis in range(len(data.shape)) if any(_pads(op, len(data.shape), axis))]
+        rank = len(data.shape)
+        varying = {position % rank for _, position, _ in op.symbols}
+        return [axis for axis in range(rank) if axis in varying or any(_pads(op, rank, axis))]
 
 
 def _pads(op: Op, rank: int, axis: int) -> tuple[int, int]:
@@ -71,6 +73,8 @@ def _axis_by_axis(made: Made, op: Op, axes: list[int]) -> list[Op]:
         data, own = made.tensors[name], (axis, rank + axis)
         amounts = dict(zip(own, _pads(op, rank, axis), strict=True))
         attributes = {**dict(op.attributes), "pads": tuple(amounts.get(at, 0) for at in range(2 * rank))}
+        if "varying" in attributes:
+            attributes["varying"] = (axis,) if axis in tuple(attributes["varying"]) else ()  # type: ignore[arg-type]
         result = op.output if axis == axes[-1] else made.add(_along(data, output, axis))
         ops.append(
             replace(
@@ -97,13 +101,15 @@ def _along(data: Tensor, output: Tensor, axis: int) -> Tensor:
 
 def _with_margins(made: Made, op: Op) -> list[Op]:
     """A Concat of the data and what a pad puts around it along one axis; [] if it varies, crops or goes round twice."""
+    if op.symbols:
+        return []
     data, output = made.tensors[op.inputs[0]], made.tensors[op.output]
     rank, mode = len(data.shape), str(dict(op.attributes)["mode"])
     axis = next(axis for axis in range(rank) if any(_pads(op, rank, axis)))
     front, behind = _pads(op, rank, axis)
     extent = data.shape[axis]
     most = {"reflect": extent - 1, "wrap": extent, "edge": max(front, behind)}[mode]
-    varies = op.symbols or any(own == axis for own, _ in data.symbols)
+    varies = any(own == axis for own, _ in data.symbols)
     if varies or min(front, behind) < 0 or max(front, behind) > most:
         return []
     # where the positions that a margin shows begin: a mirrored one leaves out the edge itself

@@ -19,6 +19,7 @@ from compiler.frontend.fold import FOLD_ELEMENTS
 from compiler.frontend.source import ModelSource, opened
 from compiler.ir.constant import Constant
 from compiler.ir.graph import HOST, Graph, Op
+from compiler.ir.ties import UnequalExtentsError
 from compiler.ops import call_of, definition
 from compiler.options import Options
 from compiler.shapes.extents import Range
@@ -59,8 +60,9 @@ class CheckExtents:
             try:
                 there = self.import_at(dims)
             except (ModelError, LimitError) as error:
-                raise ModelError(
+                raise UnequalExtentsError(
                     f"the model is none at {at}: {error.message}",
+                    ties=error.ties if isinstance(error, UnequalExtentsError) else (),
                     code="illegal_extents",
                     stage=self.name,
                     node=error.node,

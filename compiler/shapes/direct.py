@@ -6,7 +6,8 @@ definitions of ops that programs are made and simulated with. It needs numpy and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +37,8 @@ def run_directly(
 
     Tables that were made beforehand for the shape are used, else simple ones.
 
-    Raises RequestError for inputs that the model does not have or take, and for a model with nodes of the host.
+    Raises RequestError for inputs that the model does not have or take, for indices outside of the table that an op
+    reads, and for a model with nodes of the host.
     """
     for part in model.parts:
         if part.is_host:
@@ -101,7 +103,8 @@ def _run_routine(facts: GraphFacts, graph: Graph, calls: Calls, arrays: Mapping[
                 i: slab.values for i, slab in enumerate(operands) if slab is not None and i in kind.constant_inputs
             }
             use = replace(call, values=known) if known else call
-            at_hand[call.result.name] = Slab(box, kind.compute_box(use, box, operands))
+            with _indices_inside(call):
+                at_hand[call.result.name] = Slab(box, kind.compute_box(use, box, operands))
         box = at_hand[geometry.result].ranges
         made[tuple(slice(start, stop) for start, stop in box)] = at_hand[geometry.result].values
     return made
@@ -111,10 +114,29 @@ def _whole(ops: list[tuple[OpKind, Call]], arrays: Mapping[str, Array]) -> Array
     """Ops that read rows of a table through indices, all at once: their rows come from anywhere."""
     at_hand = dict(arrays)
     for kind, call in ops:
-        found = kind.evaluate(call, tuple(None if one is None else at_hand[one.name] for one in call.inputs))
+        with _indices_inside(call):
+            found = kind.evaluate(call, tuple(None if one is None else at_hand[one.name] for one in call.inputs))
         assert found is not None
         at_hand[call.result.name] = found
     return at_hand[ops[-1][1].result.name]
+
+
+@contextmanager
+def _indices_inside(call: Call) -> Iterator[None]:
+    """Raises RequestError for an index that the inputs give an op and that lies outside of what it reads."""
+    try:
+        yield
+    except IndexError as error:
+        raise RequestError(
+            "an index is outside of the table that the op reads",
+            code="index_out_of_range",
+            stage="run",
+            node=call.node,
+            op_type=call.op_type,
+            actual=str(error),
+            limit="from minus the extent to below it",
+            hint="Indices are part of the model's inputs: give others",
+        ) from error
 
 
 def _with_maps(graph: Graph, number: int) -> tuple[OpKind, Call]:

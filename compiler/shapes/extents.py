@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -77,15 +77,20 @@ def parse_shapes(
 
 
 def dims_of(
-    inputs: Sequence[InputShape], ranges: Mapping[str, Range], shapes: Mapping[str, Sequence[int]], *, partial: bool
+    inputs: Sequence[InputShape],
+    ranges: Mapping[str, Range],
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    partial: bool,
+    tied: Mapping[str, Expression] = MappingProxyType({}),
 ) -> dict[str, int]:
-    """The values of all dynamic dimensions for shapes of inputs, by name.
+    """The values of all dynamic dimensions for shapes of inputs, by name; errors say which are `tied` to others.
 
     With `partial` inputs may be left out whose dimensions others give, and those that no op needs always. Raises
     RequestError naming the input and what is allowed: for one that the model does not have or that is missing, a wrong
     rank or extent, two extents of one dimension, and a dimension outside its range.
     """
-    dims = dims_shown(inputs, ranges, shapes)
+    dims = dims_shown(inputs, ranges, shapes, tied)
     if not partial:
         for one in inputs:
             if one.is_read and one.name not in shapes:
@@ -103,7 +108,10 @@ def dims_of(
 
 
 def dims_shown(
-    inputs: Sequence[InputShape], ranges: Mapping[str, Range], shapes: Mapping[str, Sequence[int]]
+    inputs: Sequence[InputShape],
+    ranges: Mapping[str, Range],
+    shapes: Mapping[str, Sequence[int]],
+    tied: Mapping[str, Expression] = MappingProxyType({}),
 ) -> dict[str, int]:
     """The values of the dynamic dimensions that shapes of inputs show; raises as `dims_of` for impossible shapes."""
     known = {one.name: one for one in inputs}
@@ -112,10 +120,11 @@ def dims_shown(
             raise _refused(f"the model has no input {printable(name, 80)!r}", "unknown_input", name, ", ".join(known))
     given = [(one, tuple(shapes[one.name])) for one in inputs if one.name in shapes]
     dims: dict[str, int] = {}
+    places: dict[str, str] = {}
     for one, shape in given:
-        _learn(one, shape, ranges, dims)
+        _learn(one, shape, ranges, dims, places, tied)
     for one, shape in given:
-        _check_extents(one, shape, ranges, dims)
+        _check_extents(one, shape, ranges, dims, tied)
     return dims
 
 
@@ -140,7 +149,15 @@ def check_dims(dims: Mapping[str, int], ranges: Mapping[str, Range]) -> None:
             )
 
 
-def _learn(one: InputShape, shape: tuple[int, ...], ranges: Mapping[str, Range], dims: dict[str, int]) -> None:
+def _learn(
+    one: InputShape,
+    shape: tuple[int, ...],
+    ranges: Mapping[str, Range],
+    dims: dict[str, int],
+    places: dict[str, str],
+    tied: Mapping[str, Expression],
+) -> None:
+    """Enters the dimensions that a shape shows, and the axis that showed each."""
     label = printable(one.name, 80)
     if len(shape) != len(one.extents):
         raise _refused(f"input {label!r} has another number of axes", "wrong_rank", _text(shape), _allowed(one, ranges))
@@ -155,18 +172,23 @@ def _learn(one: InputShape, shape: tuple[int, ...], ranges: Mapping[str, Range],
         symbol = _symbol(extent)
         if symbol is None or symbol not in ranges:
             continue  # compound, or of an input that no op needs
+        place = places.setdefault(symbol, f"axis {axis} of {label}")
         if dims.setdefault(symbol, given) != given:
             raise _refused(
                 f"dimension {printable(symbol, 80)!r} has two extents",
                 "contradicting_extents",
-                f"{dims[symbol]} and {given} (axis {axis} of {label})",
-                "one extent for all inputs",
+                f"{dims[symbol]} and {given} ({place} and axis {axis} of {label})",
+                f"one extent for all inputs{_ties_with({symbol}, tied)}",
             )
         _check_range(symbol, given, ranges[symbol])
 
 
 def _check_extents(
-    one: InputShape, shape: tuple[int, ...], ranges: Mapping[str, Range], dims: Mapping[str, int]
+    one: InputShape,
+    shape: tuple[int, ...],
+    ranges: Mapping[str, Range],
+    dims: Mapping[str, int],
+    tied: Mapping[str, Expression],
 ) -> None:
     """Once all dimensions are known, whichever input gave them: raise RequestError for another extent."""
     for axis, (given, extent) in enumerate(zip(shape, one.extents, strict=True)):
@@ -176,8 +198,19 @@ def _check_extents(
                 f"axis {axis} of input {printable(one.name, 80)!r} has another extent",
                 "extent_out_of_range",
                 _text(shape),
-                _allowed(one, ranges),
+                _allowed(one, ranges) + _ties_with(frozenset() if isinstance(extent, int) else extent.symbols, tied),
             )
+
+
+def _ties_with(names: Collection[str], tied: Mapping[str, Expression]) -> str:
+    """The dimensions that ops force to be equal to expressions of those named, as a continued sentence."""
+    found = ties_in_words({name: one for name, one in tied.items() if not one.symbols.isdisjoint(names)})
+    return f"; ops of the model need {', '.join(found[:4])}" if found else ""
+
+
+def ties_in_words(tied: Mapping[str, Expression]) -> list[str]:
+    """The dimensions that ops force to be equal to others, each as `total = past + sequence`."""
+    return [printable(f"{name} = {one}", 160) for name, one in tied.items()]
 
 
 def _check_range(name: str, extent: int, allowed: Range) -> None:

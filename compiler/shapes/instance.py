@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import ModelError, printable
+from compiler.errors import printable
 from compiler.ir.constant import Constant, Derived, Literal, Splat
 from compiler.ir.graph import Attribute, Graph, Op, Tensor
+from compiler.ir.ties import UnequalExtentsError
 from compiler.shapes.extents import InputShape
 from compiler.shapes.legal import check_view, checked_shape
 
@@ -55,7 +56,7 @@ def refuse_what_is_at_maxima(graph: Graph) -> None:
             raise _known_at_maxima_only(graph, name, None)
 
 
-def _known_at_maxima_only(graph: Graph, name: str, op: Op | None) -> ModelError:
+def _known_at_maxima_only(graph: Graph, name: str, op: Op | None) -> UnequalExtentsError:
     tensor = graph.tensors[name]
     what = "the form of" if tensor.constant is None else "constant"
     read = () if op is None or name != op.output else tuple(graph.tensors[one] for one in op.inputs if one)
@@ -63,7 +64,7 @@ def _known_at_maxima_only(graph: Graph, name: str, op: Op | None) -> ModelError:
     hint = "Give the dimension a fixed extent"
     if len({expression for one in read for _, expression in one.symbols}) > 1:
         hint += "; dimensions that are always equal may have one name in the model"
-    return ModelError(
+    return UnequalExtentsError(
         f"{what} {printable(name, 120)!r} depends on a dynamic dimension in a way that is known at its maximum only",
         code="known_at_maxima_only",
         stage="shapes",
@@ -72,6 +73,7 @@ def _known_at_maxima_only(graph: Graph, name: str, op: Op | None) -> ModelError:
         actual=printable(f"made of {operands}" if operands else name, 300),
         limit="positions, sums and products of dimensions",
         hint=hint,
+        ties=graph.ties,
     )
 
 

@@ -173,9 +173,10 @@ class _RoutineLowering:
         self.gathers = frozenset(
             op.output for op, operands in self.operands if any(o.gathered is not None for o in operands)
         )
+        # what ops find in DRAM that read rows through indices; an op beside them may need it in the core
         self.in_dram = frozenset(
             o.gathered or o.tensor for op, operands in self.operands if op.output in self.gathers for o in operands
-        )
+        ) - {o.tensor for op, operands in self.operands if op.output not in self.gathers for o in operands}
         if self.gathers and not self.machine.has("iodma"):
             raise LimitError(
                 "no engine of the profile brings rows of a table from DRAM to a core",
@@ -364,6 +365,7 @@ class _RoutineLowering:
         addresses: Sequence[tuple[int, Held]],
     ) -> None:
         bound: list[tuple[int, Held]] = [*addresses]
+        is_gather = op.output in self.gathers
         for operand in operands:
             need = tuple(
                 axis_map.project_one(*((0, 1) if axis_map.axis is None else box[axis_map.axis]), extent)
@@ -371,14 +373,13 @@ class _RoutineLowering:
             )
             if operand.gathered is not None:
                 bound.append((operand.number, self.context.region(operand.tensor)))
-            elif operand.tensor in self.in_dram:
+            elif is_gather:
                 bound.append((operand.number, self.context.region(operand.tensor).part(need)))
             elif not is_empty(need):
                 bound.append((operand.number, at_hand[operand.tensor].part(need)))
         reads = [piece.slot for _, piece in bound]
         table = self.context.table(op.index)
         entry = self.context.entry(table, box)
-        is_gather = op.output in self.gathers
         queue = self.machine.queue_of["iodma" if is_gather else "core", core.number]
         opcode = Opcode.GATHER if is_gather else Opcode.COMPUTE
         self.emitter.call(queue, table, entry, [*bound, (OUTPUT, held)], reads, (held.slot,), opcode)

@@ -130,7 +130,7 @@ class ShapeModel:
 
     def dims_of(self, shapes: Mapping[str, Sequence[int]], *, partial: bool) -> dict[str, int]:
         """The dimensions that shapes of inputs say; raises RequestError as `check`, and for shapes that cannot be."""
-        dims = dims_of(self.inputs, self.reach, shapes, partial=partial)
+        dims = dims_of(self.inputs, self.reach, shapes, partial=partial, tied=self.graph.tied)
         self._check_known(dims)
         return dims
 

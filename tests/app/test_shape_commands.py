@@ -236,7 +236,7 @@ def test_a_run_whose_inputs_contradict_each_other_names_the_dimension(rows: Path
     answer = tessera("run", str(rows), "--profile", "edge4", "--inputs", str(tmp_path / "in.npz"), "--json")
     assert answer.exit_code == 2
     problem = json.loads(answer.stderr)
-    assert (problem["code"], problem["actual"]) == ("contradicting_extents", "5 and 4 (axis 0 of bias)")
+    assert (problem["code"], problem["actual"]) == ("contradicting_extents", "5 and 4 (axis 1 of x and axis 0 of bias)")
 
 
 @pytest.mark.parametrize("command", ["run", "table"])

@@ -54,6 +54,7 @@ ORDER = (
     "check_shapes",
     "report",
     "pipeline",
+    "tied_dimensions",
     "default_ranges",
     "compile",
     "advise",

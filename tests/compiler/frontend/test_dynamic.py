@@ -68,7 +68,7 @@ def test_a_strided_convolution_of_a_varying_image_varies_by_formula() -> None:
     assert symbols(model, y, {"n": 2, "rows": 9}) == {0: "n", 2: "((rows + 1) // (2))"}
 
 
-@pytest.mark.parametrize("mode", ["pytorch_half_pixel", "align_corners", "half_pixel_symmetric"])
+@pytest.mark.parametrize("mode", ["pytorch_half_pixel", "half_pixel_symmetric"])
 def test_a_resize_that_depends_on_an_extent_of_one_samples_as_at_the_maxima(mode: str) -> None:
     """What is unknown at other extents is planned, and verified, as it is at the maxima."""
 

@@ -49,13 +49,14 @@ def test_what_is_known_at_the_maxima_only_is_refused(name: str) -> None:
 
 
 def test_a_refusal_shows_what_the_op_reads() -> None:
-    """Two inputs whose batches have names of their own."""
+    """Twice one length and three times another: neither is said by the other."""
     model = Model()
     x, y = model.input(["s", 4], "x"), model.input(["t", 4], "y")
-    model.output(model.node("Add", [x, y]))
+    twice, thrice = model.node("Concat", [x, x], axis=0), model.node("Concat", [y, y, y], axis=0)
+    model.output(model.node("Add", [twice, thrice]))
     with pytest.raises(ModelError) as caught:
-        Compiled.of(model, {"s": (1, 8), "t": (1, 8)})
-    assert caught.value.actual == "made of x[s, 4], y[t, 4]"
+        Compiled.of(model, {"s": (1, 6), "t": (1, 4)})
+    assert caught.value.actual == f"made of {twice}[2*s, 4], {thrice}[3*t, 4]"
     assert "dimensions that are always equal may have one name" in str(caught.value)
 
 

@@ -60,6 +60,20 @@ def test_images_of_any_size_have_units() -> None:
     assert not misses(model, {"h": (20, 400), "w": (20, 300)}, count=2)
 
 
+def test_an_axis_that_is_padded_at_smaller_extents_alone_keeps_its_pad() -> None:
+    """Up to a multiple of 8: the largest extent is one."""
+    model = Model(opset=19)
+    x = model.input([1, 1, "h", 512])
+    rows = model.node("Gather", [model.node("Shape", [x]), model.ints(2)])
+    missing = model.node("Sub", [model.ints(8), model.node("Mod", [rows, model.ints(8)])])
+    pads = [model.ints(0, 0, 0, 2, 0, 0), model.node("Mod", [missing, model.ints(8)]), model.ints(2)]
+    model.output(model.node("Pad", [x, model.node("Concat", pads, axis=0)], mode="edge"))
+    found = split(model.graph({"h": 512}))
+    assert [dict(op.attributes)["varying"] for op in found.ops] == [(2,), ()]
+    first, second = found.ops
+    assert ([position for _, position, _ in first.symbols], second.symbols) == ([6], ())
+
+
 def test_what_fits_and_constants_are_left_as_they_are() -> None:
     for model in (
         padded("reflect", [1, 3, 64, 64], [0, 0, 3, 3, 0, 0, 3, 3]),

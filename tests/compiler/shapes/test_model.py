@@ -217,3 +217,13 @@ def test_a_dimension_of_one_extent_does_not_vary() -> None:
     found = compile_shapes(source, builtin_profile("edge4"), parse_options(options))
     assert list(found.ranges) == ["batch"]
     assert found.inputs[0].extents[1:] == (4, 6)
+
+
+@pytest.mark.parametrize("index", [-10_000, 10_000])
+def test_an_index_outside_of_its_table_names_the_op(index: int) -> None:
+    of = compiled("encoder")
+    with pytest.raises(
+        RequestError, match=rf"an index is outside .*op Gather.* index {index} is out of bounds"
+    ) as caught:
+        run_directly(of.model, of.values, {"ids": np.array([[0, index, 1]], dtype=np.int64)})
+    assert (caught.value.code, caught.value.node is not None) == ("index_out_of_range", True)

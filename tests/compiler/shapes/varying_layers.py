@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.compiler.shapes.varying_models import dim, dim1, served
 from tests.models import Model
@@ -477,3 +477,24 @@ def mask_named_as_a_sum(model: Model) -> None:
     scores = model.node("MatMul", [x, model.node("Transpose", [keys], perm=[1, 0])])
     model.output(model.node("Add", [scores, mask]))
     model.output(model.relu(one))
+
+
+@served({"n": (1, 5), "l": (1, 6)})
+def row_at_the_largest_token(model: Model) -> None:
+    """As CLIP takes a text's end: tokens look rows up, and say which of these are taken."""
+    tokens = model.input(["n", "l"], dtype=TensorProto.INT64)
+    rows = model.node("Reshape", [model.node("Gather", [model.weight(10, 8), tokens]), model.ints(-1, 8)])
+    model.output(model.node("Gather", [rows, model.node("ArgMax", [tokens], axis=1, keepdims=0)]))
+
+
+@served({"h": (8, 40)})
+def edges_up_to_a_multiple(model: Model) -> None:
+    """At the ends of the range there is nothing to pad, and in between up to seven rows."""
+    x = model.input([1, 2, "h", 8])
+    rows = dim1(model, x, 2)
+    over = model.node(
+        "Mod", [model.node("Sub", [model.ints(8), model.node("Mod", [rows, model.ints(8)])]), model.ints(8)]
+    )
+    pads = model.node("Concat", [model.ints(0, 0, 0, 0, 0, 0), over, model.ints(0)], axis=0)
+    padded = model.node("Pad", [x, pads], mode="edge")
+    model.output(model.relu(model.conv(padded, 2, 4, 3, stride=2)))

@@ -76,13 +76,6 @@ def slice_x_last1(model: Model) -> None:
     model.output(model.relu(k))
 
 
-@refused({"s": (1, 8), "t": (1, 8)}, "known_at_maxima_only")
-def broadcast_two(model: Model) -> None:
-    x = model.input(["s", 4])
-    y = model.input(["t", 4])
-    model.output(model.node("Add", [x, y]))
-
-
 @refused({"s": (1, 8)}, "known_at_maxima_only")
 def broadcast_fixed_x(model: Model) -> None:
     x = model.input(["s", 4])
@@ -184,30 +177,6 @@ def ceil_div(model: Model) -> None:
     k = model.node("ConstantOfShape", [n], value=helper.make_tensor("v", 1, [1], [1.0]))
     model.output(model.node("ReduceSum", [k], keepdims=1))
     model.output(model.relu(x))
-
-
-@refused({"s": (1, 8)}, "known_at_maxima_only")
-def ceil_div3(model: Model) -> None:
-    x = model.input(["s"])
-    n = model.node(
-        "Cast",
-        [
-            model.node(
-                "Ceil",
-                [
-                    model.node(
-                        "Div",
-                        [
-                            model.node("Cast", [dim1(model, x, 0)], to=1),
-                            model.constant(np.array([4], dtype=np.float32)),
-                        ],
-                    )
-                ],
-            )
-        ],
-        to=7,
-    )
-    model.output(model.node("Mul", [x, model.node("Cast", [n], to=1)]))
 
 
 @refused({"s": (1, 8)}, "known_at_maxima_only")

@@ -313,3 +313,27 @@ def concat_dyn(model: Model) -> None:
 def concat_const(model: Model) -> None:
     x = model.input([2, "s"])
     model.output(model.relu(model.node("Concat", [x, model.weight(2, 3)], axis=1)))
+
+
+@served({"s": (1, 8)})
+def ceil_div3(model: Model) -> None:
+    x = model.input(["s"])
+    n = model.node(
+        "Cast",
+        [
+            model.node(
+                "Ceil",
+                [
+                    model.node(
+                        "Div",
+                        [
+                            model.node("Cast", [dim1(model, x, 0)], to=1),
+                            model.constant(np.array([4], dtype=np.float32)),
+                        ],
+                    )
+                ],
+            )
+        ],
+        to=7,
+    )
+    model.output(model.node("Mul", [x, model.node("Cast", [n], to=1)]))

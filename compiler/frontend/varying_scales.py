@@ -1,0 +1,130 @@
+"""Lists of floats that vary with extents, from which models compute other extents, such as Floor(height · 0.5).
+
+The floats of a value are kept beside it. It may be needed as data too: then the accelerator computes it, or it is known
+at the maxima only. What rounds floats to extents is a constant list of these, as any other list of extents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import onnx
+
+from compiler.errors import ModelError
+from compiler.frontend.constant_values import literal
+from compiler.frontend.fold import Folded, Symbolic, with_symbols
+from compiler.ir.graph import Tensor
+from compiler.ir.symbol import Dim
+from compiler.ir.varying_floats import ROUNDINGS, VaryingFloat, calculated, rounded, varying_float, whole
+from compiler.ops import OP_KINDS
+from compiler.ops.base import Call, Inferred
+from compiler.units import numpy_dtype
+
+# More elements than any list of extents, scales or pads has.
+_MOST: Final = 64
+_FLOATS: Final = frozenset(("float16", "float32", "float64"))
+_ARITHMETIC: Final = frozenset(("Add", "Sub", "Mul", "Div"))
+_ROUNDED: Final = frozenset(("Floor", "Ceil", "Round"))
+# Kinds that move elements of their first input, and of all.
+_MOVES: Final = frozenset(("Slice", "Gather", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Identity"))
+_JOINS: Final = frozenset(("Concat",))
+KINDS: Final = _ARITHMETIC | _ROUNDED | _MOVES | _JOINS | {"Cast"}
+
+
+class VaryingFloats:
+    """The floats of values by name, of those that have some which vary; lives as long as one walk over one model."""
+
+    def __init__(self, elements: Callable[[Tensor], Symbolic | None]) -> None:
+        self._elements = elements
+        self.known: dict[str, Symbolic] = {}
+
+    def folded(self, node: onnx.NodeProto, call: Call) -> Folded | None:
+        """The result of a node as extents, if it rounds floats to them; None for what is left to the usual way.
+
+        Floats that the node makes are kept by the name of its result.
+        """
+        if node.op_type not in KINDS or node.domain not in ("", "ai.onnx") or not call.inputs:
+            return None
+        operands = call.inputs if node.op_type in _ARITHMETIC | _JOINS else call.inputs[:1]
+        given = [None if one is None else self._of(one) for one in operands]
+        if any(one is None for one in given) or not any(map(_varies, given)):
+            return None
+        try:
+            inferred = OP_KINDS[node.op_type].infer(call)
+        except (KeyError, ModelError):
+            return None
+        found = _result(node.op_type, inferred, call, [one for one in given if one is not None])
+        if found is None:
+            return None
+        if any(isinstance(item, VaryingFloat) for item in found.reshape(-1)):
+            self.known[node.output[0]] = found
+            return None
+        if not any(one.name in self.known for one in operands if one is not None):
+            return None
+        plain = np.array([float(item) for item in found.reshape(-1)]).astype(numpy_dtype(inferred.dtype))
+        constant = literal(plain.reshape(found.shape), inferred.dtype)
+        return Folded(constant=constant, symbolic=with_symbols(found), shape=inferred.shape)
+
+    def _of(self, tensor: Tensor) -> Symbolic | None:
+        if tensor.elements > _MOST:
+            return None
+        return self.known[tensor.name] if tensor.name in self.known else self._elements(tensor)
+
+
+def _varies(elements: Symbolic | None) -> bool:
+    return elements is not None and any(isinstance(item, VaryingFloat | Dim) for item in elements.reshape(-1))
+
+
+def _result(kind: str, inferred: Inferred, call: Call, given: list[Symbolic]) -> Symbolic | None:
+    """The elements of a result: extents, floats that vary, or numbers; None if one of them is unknown."""
+    dtype = numpy_dtype(inferred.dtype)
+    if kind in _ARITHMETIC:
+        if inferred.dtype not in _FLOATS:
+            return None
+        pairs = np.broadcast(*given)
+        return _filled([_calculated(kind, a, b, dtype) for a, b in pairs], pairs.shape)
+    if kind in _ROUNDED or kind == "Cast":
+        is_whole = kind != "Cast" or inferred.dtype in ("int32", "int64")
+        if not is_whole and inferred.dtype not in _FLOATS:
+            return None
+        return _filled([_rounded(kind, item, dtype, is_whole) for item in given[0].reshape(-1)], given[0].shape)
+    tensors = tuple(call.inputs[index] for index in inferred.inputs if index < len(call.inputs))
+    attributes: Mapping[str, Any] = inferred.attributes
+    resolved = replace(call, op_type=inferred.kind, attributes=attributes, inputs=tensors)
+    moved = (
+        given[0]
+        if inferred.source is not None
+        else OP_KINDS[inferred.kind].evaluate(
+            replace(resolved, output=Tensor(name="", shape=inferred.shape, dtype=inferred.dtype, axes=inferred.axes)),
+            tuple(given),
+        )
+    )
+    return None if moved is None else np.asarray(moved, dtype=object).reshape(tuple(map(int, inferred.shape)))
+
+
+def _filled(items: list[Any], shape: tuple[int, ...]) -> Symbolic | None:
+    found = np.empty(len(items), dtype=object)
+    found[:] = items
+    return None if any(item is None for item in items) else found.reshape(shape)
+
+
+def _calculated(kind: str, a: Any, b: Any, dtype: np.dtype[Any]) -> Any:
+    one, other = varying_float(a, dtype), varying_float(b, dtype)
+    found = None if one is None or other is None else calculated(kind, one, other)
+    if found is None:
+        return None
+    extent = whole(found)
+    return extent if extent is not None else found if found.limits else float(found)
+
+
+def _rounded(kind: str, item: Any, dtype: np.dtype[Any], is_whole: bool) -> Any:
+    if isinstance(item, VaryingFloat) and is_whole:
+        return rounded(kind, item)
+    if is_whole:
+        return item if isinstance(item, Dim) else int(ROUNDINGS[kind](item))
+    number = varying_float(item, dtype)
+    extent = None if number is None else whole(number)
+    return number if extent is None else extent

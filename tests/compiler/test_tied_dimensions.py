@@ -1,0 +1,183 @@
+"""Dimensions with names of their own that ops force to be equal are one dimension (SHAPE-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from compiler.default_ranges import with_default_ranges
+from compiler.errors import ModelError, RequestError
+from compiler.frontend.source import ModelSource
+from compiler.ir.symbol import Dim, Expression, expression_of
+from compiler.ir.ties import equal_dimensions
+from compiler.options import DimRange, Options
+from compiler.shapes.extents import Range
+from compiler.shapes.package import read_package
+from tests.compiler.shapes.dynamic import Compiled, Ranges
+from tests.models import Model
+
+
+def added() -> Model:
+    """Two inputs whose batches an exporter named apart."""
+    model = Model()
+    model.output(model.node("Add", [model.input(["unk__10", 8], "x"), model.input(["unk__11", 8], "y")]))
+    return model
+
+
+def joined() -> Model:
+    model = Model()
+    parts = [model.input([name, extent], f"x{name}") for name, extent in (("a", 8), ("b", 4), ("c", 2))]
+    model.output(model.node("Concat", parts, axis=1))
+    return model
+
+
+def multiplied() -> Model:
+    model = Model()
+    model.output(model.node("MatMul", [model.input(["m", "k"], "x"), model.input(["l", 8], "y")]))
+    return model
+
+
+def transposed() -> Model:
+    model = Model()
+    model.output(model.node("Gemm", [model.input(["k", "m"], "x"), model.input(["l", 8], "y")], transA=1))
+    return model
+
+
+def reshaped() -> Model:
+    """A batch that a reshape takes from another input."""
+    model = Model()
+    x, y = model.input(["n", 8], "x"), model.input(["o", 2, 4], "y")
+    batch = model.node("Gather", [model.node("Shape", [x]), model.ints(0)])
+    seen = model.node("Reshape", [y, model.node("Concat", [batch, model.ints(8)], axis=0)])
+    model.output(model.node("Add", [x, model.node("MatMul", [seen, model.weight(8, 8)])]))
+    return model
+
+
+def pooled() -> Model:
+    """The pooled heights are equal, which a sum asks for; the heights may then differ by one row, and are one."""
+    model = Model()
+    x, y = (model.input([1, 4, name, 8], f"x{name}") for name in ("h", "k"))
+    model.output(model.node("Add", [model.pool(x), model.pool(y)]))
+    return model
+
+
+def masked() -> Model:
+    """The length of a mask is that of the past and the present together."""
+    model = Model()
+    past, now = model.input(["n", "past", 8], "past_keys"), model.input(["n", "now", 8], "keys")
+    keys = model.node("Concat", [past, now], axis=1)
+    model.output(model.node("Mul", [keys, model.input(["n", "total", 1], "mask")]))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "ranges", "tied", "left"),
+    [
+        (added, {"unk__10": (1, 5), "unk__11": (2, 9)}, {"unk__11": "unk__10"}, {"unk__10": (2, 5)}),
+        (joined, {"a": (1, 5), "b": (1, 6), "c": (2, 7)}, {"b": "a", "c": "a"}, {"a": (2, 5)}),
+        (multiplied, {"k": (1, 5), "l": (1, 9), "m": (1, 3)}, {"l": "k"}, {"k": (1, 5), "m": (1, 3)}),
+        (transposed, {"k": (1, 5), "l": (1, 5), "m": (1, 3)}, {"l": "k"}, {"k": (1, 5), "m": (1, 3)}),
+        (reshaped, {"n": (1, 4), "o": (1, 4)}, {"o": "n"}, {"n": (1, 4)}),
+        (pooled, {"h": (2, 9), "k": (2, 9)}, {"k": "h"}, {"h": (2, 9)}),
+        (
+            masked,
+            {"n": (1, 2), "now": (1, 3), "past": (1, 4), "total": (2, 7)},
+            {"total": "now + past"},
+            {"n": (1, 2), "now": (1, 3), "past": (1, 4)},
+        ),
+    ],
+)
+def test_dimensions_that_ops_force_to_be_equal_are_one(
+    build: Callable[[], Model], ranges: Ranges, tied: Mapping[str, str], left: Ranges
+) -> None:
+    """Values agree with ONNX Runtime at both ends, and a package says which dimensions are one."""
+    compiled = Compiled.of(build(), ranges)
+    assert {name: str(one) for name, one in compiled.model.graph.tied.items()} == tied
+    assert compiled.model.ranges == {name: Range(low=low, high=high) for name, (low, high) in left.items()}
+    for side in (0, 1):
+        assert not compiled.misses({name: ends[side] for name, ends in left.items()})
+    read = read_package(memoryview(compiled.package())).model
+    assert dict(read.graph.tied) == dict(compiled.model.graph.tied)
+
+
+def test_shapes_that_break_a_tie_name_both_inputs_and_dimensions() -> None:
+    """ONNX would repeat a batch of 1; the package takes equal ones alone, and says so."""
+    model = Compiled.of(added(), {"unk__10": (1, 5), "unk__11": (1, 5)}).model
+    for shape in ((4, 8), (1, 8)):
+        with pytest.raises(RequestError) as caught:
+            model.dims_of({"x": (3, 8), "y": shape}, partial=False)
+        for word in (f"3 and {shape[0]} (axis 0 of x and axis 0 of y)", "unk__11 = unk__10"):
+            assert word in str(caught.value)
+    assert model.dims_of({"x": (3, 8), "y": (3, 8)}, partial=False) == {"unk__10": 3}
+
+
+def test_ties_are_found_once_however_often_a_result_is_read() -> None:
+    """A layer's state goes round and round, as that of a recurrent layer."""
+    model = Model()
+    state = model.node("Add", [model.input(["n", 4], "x"), model.input(["o", 4], "y")])
+    for _ in range(60):
+        state = model.node("Add", [state, state])
+    model.output(state)
+    assert len(model.graph({"n": 3, "o": 3}).ties) == 1
+    assert str(Compiled.of(model, {"n": (1, 3), "o": (1, 3)}).model.graph.tied["o"]) == "n"
+
+
+def test_a_sum_that_does_not_hold_is_named() -> None:
+    ranges = {"n": (1, 2), "now": (1, 3), "past": (1, 4), "total": (2, 7)}
+    model = Compiled.of(masked(), ranges).model
+    with pytest.raises(RequestError, match=r"axis 1 of input 'mask' .* total = now \+ past"):
+        model.dims_of({"past_keys": (1, 3, 8), "keys": (1, 1, 8), "mask": (1, 5, 1)}, partial=False)
+
+
+def test_one_of_two_dimensions_may_be_a_single_1_that_is_repeated() -> None:
+    compiled = Compiled.of(added(), {"unk__10": (1, 5), "unk__11": (1, 1)})
+    assert not compiled.model.graph.tied
+    assert not compiled.misses({"unk__10": 5})
+
+
+def test_equal_dimensions_need_an_extent_in_common() -> None:
+    with pytest.raises(RequestError, match="'unk__11' must be equal to unk__10") as caught:
+        Compiled.of(added(), {"unk__10": (1, 5), "unk__11": (6, 9)})
+    assert caught.value.code == "contradicting_extents"
+
+
+def test_what_is_equal_at_one_extent_only_is_refused() -> None:
+    """A dimension beside a fixed extent, of which the request asks for more than this one."""
+    model = Model()
+    model.output(model.node("Add", [model.input(["s", 4], "x"), model.input([8, 4], "y")]))
+    with pytest.raises(ModelError, match="known at its maximum only"):
+        Compiled.of(model, {"s": (1, 8)})
+
+
+def test_default_ranges_of_equal_dimensions_are_the_same() -> None:
+    def found(model: Model) -> dict[str, object]:
+        return dict(with_default_ranges(ModelSource.from_bytes(model.data()), Options()).dims)
+
+    batch = DimRange(min=1, max=8)
+    assert found(added()) == {"unk__10": batch, "unk__11": batch}
+    assert found(reshaped()) == {"n": batch, "o": batch}
+    assert found(multiplied()) == {"m": batch, "k": DimRange(min=1, max=256), "l": DimRange(min=1, max=256)}
+    assert found(masked())["total"] == DimRange(min=2, max=512)
+
+
+def test_ties_are_solved_for_dimensions_without_negative_parts() -> None:
+    """Of a sum the sum is said, whichever side of the tie it is on, and what is said goes into what was said before."""
+    a, b, c, d = (Dim.symbol(name, 50) for name in "abcd")
+
+    def solved(*ties: tuple[int, int]) -> dict[str, str]:
+        found = equal_dimensions((_expression(left), _expression(right)) for left, right in ties)
+        return {name: str(one) for name, one in found.items()}
+
+    assert solved((a, b), (c, b)) == {"b": "a", "c": "a"}
+    assert solved((a + b, c)) == solved((c, a + b)) == {"c": "a + b"}
+    assert solved((c, a + b), (a, d)) == {"c": "a + b", "d": "a"}
+    assert solved((a - 1, b)) == {"a": "b + 1"}
+    assert solved((3 * a, 3 * b)) == {"b": "a"}
+    assert solved((a * c, b * c)) == {"b": "a"}
+    assert solved(((24 * b) // a, 24)) == {"b": "a"}
+    assert not solved((a, 16), (2 * a, 3 * b), (a + b, 7))
+
+
+def _expression(extent: int) -> Expression:
+    return expression_of(extent) or Expression(constant=extent)
