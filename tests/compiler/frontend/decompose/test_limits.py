@@ -89,8 +89,19 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
         )
         for what, text, shape, name in (
             ("of many elements", "of fixed number", (1 << 17, 1), "constant"),
-            ("at run time", "known at compile time", (2, 1), "i"),
+            ("at run time in many elements", "of fixed number", (1 << 17, 1), "i"),
         )
+        if (kind, name) != ("ScatterElements", "i")
+    },
+    **{
+        f"{kind} of many at run time": (
+            kind,
+            "there is one",
+            ones("x", shape=(40, 1)) | ones("i", shape=(33, 1), dtype=int) | ones("u", shape=(33, 1)),
+            ["y"],
+            {},
+        )
+        for kind in ("ScatterND", "ScatterElements")
     },
     **{
         f"{kind} that {reduction}s twice": (
