@@ -26,6 +26,7 @@ from compiler.frontend.decompose.quantised_products import CONV_INTEGER, MATMUL_
 from compiler.frontend.decompose.recurrent import RECURRENT
 from compiler.frontend.decompose.reverse_sequence import REVERSE_SEQUENCE
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
+from compiler.frontend.decompose.sampling import SAMPLING
 from compiler.frontend.decompose.table_rows import TABLE_ROWS
 from compiler.frontend.decompose.top_k import TOP_K
 from compiler.ops.base import Call, Refusal
@@ -49,6 +50,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             *RECURRENT,
             REVERSE_SEQUENCE,
             ROTARY_EMBEDDING,
+            *SAMPLING,
             TOP_K,
             TRILU,
         )

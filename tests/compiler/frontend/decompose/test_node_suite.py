@@ -12,10 +12,12 @@ from tests.compiler.frontend.decompose.replacing import replacement, run, single
 from tests.compiler.ops.node_suite import difference, node_cases
 
 # Node tests that the decompositions cover with the pinned onnx.
-NODE_TESTS = 109
+NODE_TESTS = 185
 CONSTANT_POSITIONS = {
     **dict.fromkeys(("Trilu", "OneHot", "TopK", "GatherND", "GatherElements", "ScatterND", "ScatterElements"), (1,)),
     "ReverseSequence": (1,),
+    "AffineGrid": (1,),
+    "Col2Im": (1, 2),
     "DFT": (1, 2),
     "STFT": (1, 2, 3),
 }
