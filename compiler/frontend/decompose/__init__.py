@@ -17,7 +17,7 @@ from compiler.frontend.decompose.batch_statistics import BATCH_STATISTICS
 from compiler.frontend.decompose.cubic_resize import CUBIC_RESIZE
 from compiler.frontend.decompose.einsum import EINSUM
 from compiler.frontend.decompose.fourier import FOURIER
-from compiler.frontend.decompose.index_masks import ONE_HOT, TRILU
+from compiler.frontend.decompose.index_masks import EYE_LIKE, HARDMAX, ONE_HOT, TRILU
 from compiler.frontend.decompose.indexed import INDEXED
 from compiler.frontend.decompose.lp_normalization import LP_NORMALIZATION
 from compiler.frontend.decompose.lp_pool import LP_POOL
@@ -39,7 +39,9 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             BATCH_STATISTICS,
             CONV_INTEGER,
             EINSUM,
+            EYE_LIKE,
             *FOURIER,
+            HARDMAX,
             *INDEXED,
             LP_NORMALIZATION,
             *LP_POOL,

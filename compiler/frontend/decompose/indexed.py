@@ -226,7 +226,7 @@ def _many(node: onnx.NodeProto, call: Call) -> object | None:
         if call.tensor(1).at_maxima:
             return "positions that vary with extents"
         extents = tuple(extent for tensor in call.inputs if tensor is not None for extent in tensor.shape)
-        if node.op_type == "ScatterElements":  # compares positions along one axis
+        if node.op_type in ("ScatterElements", "Scatter"):  # compares positions along one axis
             return next((str(extent) for extent in extents if isinstance(extent, Dim)), None)
     varying = next((str(extent) for extent in extents if isinstance(extent, Dim)), None)
     if varying is not None:
@@ -319,4 +319,6 @@ INDEXED: Final = (
     Decomposition(op_type="GatherElements", replace=_gather_elements, dtypes=_TYPES, limits=(_FEW, _INSIDE)),
     Decomposition(op_type="ScatterND", replace=_scatter_nd, dtypes=_TYPES, limits=_WRITTEN),
     Decomposition(op_type="ScatterElements", replace=_scatter_elements, dtypes=_TYPES, limits=_WRITTEN),
+    # what ScatterElements was called up to operator set 10
+    Decomposition(op_type="Scatter", replace=_scatter_elements, dtypes=_TYPES, limits=_WRITTEN),
 )

@@ -24,13 +24,27 @@ _NODES_OF_STEP: Final = MappingProxyType({"LSTM": 21, "GRU": 17, "RNN": 4})
 _NODES_OF_PEEPHOLES: Final = 6
 _GATES: Final = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
 _DEFAULTS: Final = MappingProxyType({"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)})
-# Functions without parameters, by name in small letters: names are compared so.
+# Functions by name in small letters, for names are compared so.
 _FUNCTIONS: Final = MappingProxyType(
-    {name.lower(): name for name in ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")}
+    {name.lower(): name for name in ("HardSigmoid", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")}
 )
+# Those with parameters: alpha and beta where the node gives none.
+_PARAMETERS: Final = MappingProxyType({"HardSigmoid": (0.2, 0.5)})
 # Whether each direction begins at the end.
 _WAYS: Final = MappingProxyType({"forward": (False,), "reverse": (True,), "bidirectional": (False, True)})
 _LENGTHS, _STATE, _CELL, _PEEPHOLES = 4, 5, 6, 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Function:
+    """What gates and states go through: an operator with its attributes."""
+
+    kind: str
+    attributes: tuple[tuple[str, float], ...] = ()
+
+    def of(self, nodes: NodeList, value: str) -> str:
+        """The function of a value."""
+        return nodes.add(self.kind, value, **dict(self.attributes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +55,7 @@ class _Way:
     state; `late_bias` is what it adds before it does. `peepholes` are those of the gates in, out and forget.
     """
 
-    functions: tuple[str, ...]
+    functions: tuple[_Function, ...]
     recurrent: tuple[str, ...]
     resets_after: bool
     late_bias: str | None
@@ -68,31 +82,31 @@ def _lstm(nodes: NodeList, way: _Way, given: _Given, state: str | None, cell: st
         assert forget is not None
         taken = nodes.add("Add", taken, nodes.add("Mul", cell, way.peepholes[0]))
         forget = nodes.add("Add", forget, nodes.add("Mul", cell, way.peepholes[2]))
-    after = nodes.add("Mul", nodes.add(gate, taken), nodes.add(candidate, way.summed(nodes, given, 3, state)))
+    after = nodes.add("Mul", gate.of(nodes, taken), candidate.of(nodes, way.summed(nodes, given, 3, state)))
     if cell is not None:
         assert forget is not None
-        after = nodes.add("Add", nodes.add("Mul", nodes.add(gate, forget), cell), after)
+        after = nodes.add("Add", nodes.add("Mul", gate.of(nodes, forget), cell), after)
     if way.peepholes:
         out = nodes.add("Add", out, nodes.add("Mul", after, way.peepholes[1]))
-    return nodes.add("Mul", nodes.add(gate, out), nodes.add(leaving, after)), after
+    return nodes.add("Mul", gate.of(nodes, out), leaving.of(nodes, after)), after
 
 
 def _gru(nodes: NodeList, way: _Way, given: _Given, state: str | None, _: str | None) -> tuple[str, str | None]:
     """One step: the state after it; the update gate says how much of the one before remains."""
     gate, candidate = way.functions
-    update, new = nodes.add(gate, way.summed(nodes, given, 0, state)), given(2)
+    update, new = gate.of(nodes, way.summed(nodes, given, 0, state)), given(2)
     back = nodes.add("MatMul", state, way.recurrent[2]) if way.resets_after and state is not None else None
     if way.late_bias is not None:
         back = way.late_bias if back is None else nodes.add("Add", back, way.late_bias)
     if back is not None or state is not None:
-        reset = nodes.add(gate, way.summed(nodes, given, 1, state))
+        reset = gate.of(nodes, way.summed(nodes, given, 1, state))
         if back is None:
             assert state is not None
             again = nodes.add("MatMul", nodes.add("Mul", reset, state), way.recurrent[2])
         else:
             again = nodes.add("Mul", reset, back)
         new = nodes.add("Add", new, again)
-    new = nodes.add(candidate, new)
+    new = candidate.of(nodes, new)
     if state is None:
         return nodes.add("Sub", new, nodes.add("Mul", update, new)), None
     return nodes.add("Add", new, nodes.add("Mul", update, nodes.add("Sub", state, new))), None
@@ -100,7 +114,7 @@ def _gru(nodes: NodeList, way: _Way, given: _Given, state: str | None, _: str | 
 
 def _rnn(nodes: NodeList, way: _Way, given: _Given, state: str | None, _: str | None) -> tuple[str, str | None]:
     """One step: the state after it."""
-    return nodes.add(way.functions[0], way.summed(nodes, given, 0, state)), None
+    return way.functions[0].of(nodes, way.summed(nodes, given, 0, state)), None
 
 
 _STEPS: Final[Mapping[str, _Step]] = MappingProxyType({"LSTM": _lstm, "GRU": _gru, "RNN": _rnn})
@@ -211,19 +225,34 @@ def _ways(call: Call) -> tuple[bool, ...]:
     return _WAYS[name]
 
 
-def _functions(node: onnx.NodeProto, call: Call) -> tuple[str, ...]:
-    """The functions of all directions, as operators; those without one as they are called."""
+def _functions(node: onnx.NodeProto, call: Call) -> tuple[_Function, ...]:
+    """The functions of all directions, as operators; those without one as they are called.
+
+    As ONNX Runtime reads them, alphas and betas are those of the functions that have such parameters, in order.
+    """
     named = call.attributes.get("activations")
     names = tuple(map(str, named)) if isinstance(named, tuple) else ()
     defaults = _DEFAULTS[node.op_type] * len(_ways(call))
     names = names or defaults
     if len(names) != len(defaults):
         call.fail("activations must be as many as all directions have", actual=len(names), limit=len(defaults))
-    return tuple(_FUNCTIONS.get(name.lower(), name) for name in names)
+    given = {name: list(_numbers(call, f"activation_{name}")) for name in ("alpha", "beta")}
+    functions = []
+    for kind in (_FUNCTIONS.get(name.lower(), name) for name in names):
+        parameters = zip(given, _PARAMETERS.get(kind, ()), strict=False)
+        chosen = [(name, given[name].pop(0) if given[name] else default) for name, default in parameters]
+        functions.append(_Function(kind=kind, attributes=tuple(chosen)))
+    return tuple(functions)
+
+
+def _numbers(call: Call, name: str) -> tuple[float, ...]:
+    found = call.attributes.get(name)
+    return tuple(float(value) for value in found) if isinstance(found, tuple) else ()
 
 
 def _other_function(node: onnx.NodeProto, call: Call) -> object | None:
-    return next((name for name in _functions(node, call) if name not in _FUNCTIONS.values()), None)
+    kinds = (function.kind for function in _functions(node, call))
+    return next((kind for kind in kinds if kind not in _FUNCTIONS.values()), None)
 
 
 def _long(node: onnx.NodeProto, call: Call) -> object | None:

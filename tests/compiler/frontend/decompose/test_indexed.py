@@ -57,6 +57,17 @@ CASES: dict[str, tuple[str, Any, list[int] | None, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.parametrize("opset", [9, 10])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_scatter_of_old_models_needs_no_host(opset: int, is_known: bool) -> None:
+    model = Model(opset=opset)
+    positions = model.constant([[1, 0]], dtype="int64") if is_known else model.input([1, 2], "positions", INT)
+    model.output(model.node("Scatter", [model.input([4, 3], "x"), positions, model.input([1, 2], "u")]))
+    assert not import_graph(model.data()).host
+    values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
+    assert all(output.holds for output in values.outputs)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_positions_in_several_axes_are_positions_in_one(case: str) -> None:
     kind, positions, updates, attributes = CASES[case]

@@ -41,7 +41,7 @@ def test_every_node_test_of_a_decomposed_op_keeps_its_values() -> None:
         values = dict(feeds)
         run(nodes, values, case.opset, {node.input[i] for i in constants})
         for name, expected in zip((n for n in node.output if n), case.expected, strict=True):
-            problem = difference(values[name], single(expected), case)
+            problem = difference(single(values[name]), single(expected), case)
             failures += [f"{case.name}: {problem}"] if problem else []
         covered[node.op_type] += 1
     print(f"{covered.total()} node tests: {dict(covered)}; not replaced: {left}")

@@ -57,6 +57,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "lstm with peepholes": ("LSTM", {"begins": True, "peepholes": True, "bias": False}),
     "lstm with peepholes from zero": ("LSTM", {"peepholes": True}),
     "lstm of other functions": ("LSTM", {"activations": ["Sigmoid", "softsign", "Relu"], "begins": True}),
+    "lstm of keras, with functions of parameters": (
+        "LSTM",
+        {"activations": ["HardSigmoid", "Tanh", "Tanh"], "activation_alpha": [0.25], "activation_beta": [0.4]},
+    ),
+    "gru of hard functions both ways": (
+        "GRU",
+        {"activations": ["HardSigmoid", "Tanh", "Sigmoid", "hardsigmoid"], "direction": "bidirectional"}
+        | {"activation_alpha": [0.3, 0.1], "activation_beta": [0.4]},
+    ),
     "one step of an old lstm": ("LSTM", {"steps": 1, "opset": 7, "begins": True}),
     "gru": ("GRU", {}),
     "gru from a state": ("GRU", {"begins": True}),
