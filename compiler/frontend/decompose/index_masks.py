@@ -91,7 +91,7 @@ def _eye_like(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
         call.fail("input must be a matrix", actual=data.shape, limit="2 axes")
     code = call.integer("dtype", 0)
     dtype = helper.tensor_dtype_to_np_dtype(code) if code else numpy_dtype(data.dtype)
-    ones = np.eye(*(int(extent) for extent in data.shape), k=call.integer("k", 0))
+    ones = np.eye(int(data.shape[0]), int(data.shape[1]), k=call.integer("k", 0))
     nodes.add("Constant", value=numpy_helper.from_array(ones.astype(dtype)), out=node.output[0])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -44,7 +44,8 @@ class _Function:
 
     def of(self, nodes: NodeList, value: str) -> str:
         """The function of a value."""
-        return nodes.add(self.kind, value, **dict(self.attributes))
+        attributes: dict[str, Any] = dict(self.attributes)
+        return nodes.add(self.kind, value, **attributes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
