@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
     "double softmax": ("Attention", "softmax", ATTENTION, ["y"], {"softmax_precision": TensorProto.DOUBLE}),
     "integer attention": ("Attention", "input 0 is of", ones("q", "k", "v", dtype=np.int32), ["y"], {}),
     "given statistics": ("BatchNormalization", "statistics are computed", ones(*"xsbmv"), ["y"], {}),
-    "diagonal": ("Einsum", "twice", ones("a", shape=(2, 2)), ["y"], {"equation": "ii->i"}),
+    "diagonal": ("Einsum", "twice", ones("a", shape=(2,)), ["y"], {"equation": "i->ii"}),
     "broadcast": (
         "Einsum",
         "ellipsis",
