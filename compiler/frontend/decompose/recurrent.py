@@ -22,6 +22,8 @@ from compiler.ops.base import FLOATS, Call
 # What one step becomes at most, constants aside: nodes. Peepholes of an LSTM add three products and three sums.
 _NODES_OF_STEP: Final = MappingProxyType({"LSTM": 21, "GRU": 17, "RNN": 4})
 _NODES_OF_PEEPHOLES: Final = 6
+# ... and lengths of sequences a question which of them run, and a choice per state.
+_NODES_OF_LENGTHS: Final = MappingProxyType({"LSTM": 3, "GRU": 2, "RNN": 2})
 _GATES: Final = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
 _DEFAULTS: Final = MappingProxyType({"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)})
 # Functions by name in small letters, for names are compared so.
@@ -133,22 +135,55 @@ def _replace(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     if (said := call.integer("hidden_size", hidden)) != hidden:
         call.fail("hidden_size must be the last extent of input 2", actual=said, limit=hidden)
     _check_others(node, call, (len(ways), extents[0][1], hidden))
-    ends = []
+    ends, running = [], _running(node, call, nodes)
     for number, backwards in enumerate(ways):
         given, way = _products(node, call, nodes, number, hidden)
         state, cell = (_begin(node, call, nodes, index, number) for index in (_STATE, _CELL))
+        if running is not None and (state or cell):
+            # of a sequence without any step ONNX Runtime says that it ends in zeros
+            runs = nodes.add("Gather", running, nodes.integers([0]), axis=0)
+            state, cell = (_kept(nodes, call, runs, value, None) for value in (state, cell))
         made = []
         steps = range(int(extents[0][0]))
         for step in reversed(steps) if backwards else steps:
             now = partial(_at_step, nodes, given, step)
+            before = (state, cell)
             state, cell = _STEPS[node.op_type](nodes, way, now, state, cell)
+            if running is not None:
+                runs = nodes.add("Gather", running, nodes.integers([step]), axis=0)
+                state, cell = (_kept(nodes, call, runs, *pair) for pair in zip((state, cell), before, strict=True))
+                assert state is not None
             made.append(state)
-        ends.append((_joined(nodes, made[::-1] if backwards else made, 0), state, cell))
-    every, states, cells = zip(*ends, strict=True)
-    results = ([nodes.unsqueeze(value, 1) for value in every], states, cells)
+        every = _joined(nodes, made[::-1] if backwards else made, 0)
+        ends.append((every if running is None else _kept(nodes, call, running, every, None), state, cell))
+    whole, states, cells = zip(*ends, strict=True)
+    results = ([nodes.unsqueeze(value, 1) for value in whole], states, cells)
     for out, values, axis in zip(node.output, results, (1, 0, 0), strict=False):
         if out:
             nodes.add("Identity", _joined(nodes, values, axis), out=out)
+
+
+def _running(node: onnx.NodeProto, call: Call, nodes: NodeList) -> str | None:
+    """Whether each sequence still runs in a step, [steps, batch, 1]; None if all have full length."""
+    if not _is_short(call):
+        return None
+    steps = nodes.constant(np.arange(int(call.tensor(0).shape[0]), dtype=np.int32).reshape(-1, 1, 1))
+    return nodes.add("Less", steps, nodes.unsqueeze(node.input[_LENGTHS], 0, 2))
+
+
+def _kept(nodes: NodeList, call: Call, runs: str, value: str | None, other: str | None) -> str | None:
+    """The value of sequences that run, of others what they had; zero if there is no other."""
+    if value is None:
+        return None
+    return nodes.add("Where", runs, value, other or nodes.number(0, call.tensor(0).dtype))
+
+
+def _is_short(call: Call) -> bool:
+    """Whether sequences may end early: their lengths are known at run time only, or not all that of the steps."""
+    if not call.has(_LENGTHS):
+        return False
+    known = call.values.get(_LENGTHS)
+    return known is None or any(length != call.tensor(0).shape[0] for length in known.reshape(-1))
 
 
 def _check_others(node: onnx.NodeProto, call: Call, state: tuple[int, ...]) -> None:
@@ -274,13 +309,18 @@ def _in_all(steps: int, call: Call) -> str:
     return f"{steps} in {ways} directions" if ways > 1 else str(steps)
 
 
-def _ends_early(_: onnx.NodeProto, call: Call) -> object | None:
-    if not call.has(_LENGTHS):
-        return None
-    if _LENGTHS not in call.values:
-        return "known at run time"
-    short = [length for length in call.values[_LENGTHS].reshape(-1) if length != call.tensor(0).shape[0]]
-    return int(short[0]) if short else None
+def _long_of_lengths(node: onnx.NodeProto, call: Call) -> object | None:
+    steps = call.tensor(0).shape[0]
+    more = _NODES_OF_LENGTHS[node.op_type] + (_NODES_OF_PEEPHOLES if call.has(_PEEPHOLES) else 0)
+    fits = steps * len(_ways(call)) <= _most_steps(node.op_type, more)
+    return None if fits or not _is_short(call) else _in_all(steps, call)
+
+
+def _illegal_length(_: onnx.NodeProto, call: Call) -> object | None:
+    """A length that is known and that no sequence can have; the host says what it makes of it."""
+    known = call.values.get(_LENGTHS) if call.has(_LENGTHS) else None
+    lengths = () if known is None else known.reshape(-1).tolist()
+    return next((length for length in lengths if not 0 < length <= call.tensor(0).shape[0]), None)
 
 
 def _form(_: onnx.NodeProto, call: Call) -> object | None:
@@ -299,7 +339,11 @@ def _limits(kind: str) -> tuple[Limit, ...]:
     return (
         Limit(f"the number of steps is fixed, and at most {_most_steps(kind)} in all directions together", _long),
         *((Limit(shorter, _long_with_peepholes),) if kind == "LSTM" else ()),
-        Limit("all sequences are of full length (sequence_lens)", _ends_early),
+        Limit(
+            f"steps of sequences of several lengths are at most {_most_steps(kind, _NODES_OF_LENGTHS[kind])}",
+            _long_of_lengths,
+        ),
+        Limit("lengths of sequences (sequence_lens) are from 1 to the number of steps", _illegal_length),
         Limit(f"functions are {', '.join(_FUNCTIONS.values())}", _other_function),
         Limit("clip, layout and input_forget are 0", _form),
     )

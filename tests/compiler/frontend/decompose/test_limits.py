@@ -74,7 +74,13 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
         for kind, most, functions in (("LSTM", 24, 3), ("GRU", 30, 2), ("RNN", 128, 1))
         for what, text, more, attributes in (
             ("of many steps", f"at most {most} in all", {"x": np.ones((most + 1, 1, 2), np.float32)}, {}),
-            ("of several lengths", "of full length", ones("l", shape=(1,), dtype=np.int32), {}),
+            ("of an impossible length", "from 1 to", {"constant": np.array([4], np.int32)}, {}),
+            (
+                "of many steps and several lengths",
+                "several lengths are",
+                {"x": np.ones((most, 1, 2), np.float32)} | ones("l", shape=(1,), dtype=np.int32),
+                {},
+            ),
             ("of another function", "functions are", {}, {"activations": ["ScaledTanh"] * functions}),
             ("clipped", "clip, layout", {}, {"clip": 3.0}),
         )
