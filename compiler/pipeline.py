@@ -49,6 +49,7 @@ from compiler.partition.segments import PartitionedGraph, verify_partition
 from compiler.partition.spelled_out import SpellOut
 from compiler.partition.tied import UntieWeights
 from compiler.partition.weights import SplitWeights
+from compiler.partition.wide_products import WidenProducts
 from compiler.profile.schema import Profile
 from compiler.program.choose import ChoosePlans
 from compiler.program.lower import LowerSegments, SegmentTooLongError
@@ -139,6 +140,7 @@ def build_pipeline(
         SetPrecision(precision=None if options.precision == "model" else options.precision),  # Graph -> Graph
         SetLayout(layout=options.layout),  # Graph -> Graph
         LeaveToHost(degradations=degradations),  # Graph -> Graph; compilation goes on from here after a defect
+        WidenProducts(profile=profile),  # Graph -> Graph
         LeaveProductsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
         FuseAttention(source=source, candidates=compilers.of),  # Graph -> Graph
         *_taken_apart(profile, options, compilers.of),
@@ -233,6 +235,7 @@ def build_shape_pipeline(
         FindReach(  # Graph -> Graph
             ranges=lambda graph: ranges_of(graph, options), import_between=import_between
         ),
+        WidenProducts(profile=profile),  # Graph -> Graph
         LeaveProductsToHost(profile=profile, strict=options.strict),  # Graph -> Graph
         *_taken_apart(profile, options, units, options.minima),
         MakeUnits(  # Graph -> ShapeModel

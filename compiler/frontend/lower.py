@@ -21,6 +21,7 @@ from compiler.frontend.contributed import contributed, dequantised_in_eight_bits
 from compiler.frontend.decompose import DECOMPOSED, decompose, why_not_decomposed
 from compiler.frontend.decompose.classical import classical_nodes
 from compiler.frontend.decompose.merge_axes import narrow, too_wide
+from compiler.frontend.double_detours import without_detour
 from compiler.frontend.fixed_extents import attribute_symbols, fixed_shape, fixed_value, has_dropped, settled
 from compiler.frontend.fold import (
     FOLD_ELEMENTS,
@@ -181,6 +182,7 @@ class _Lowering:
         if signature is None or signature.deprecated:
             raise unknown_op(node, name, version, signature)
         call = dequantised_in_eight_bits(self.table.call(node, name, version), self.fresh)
+        call = without_detour(call, self.made_by, self.ops, self.host.nodes, self.table.tensors)
         reason = self._on_chip(node, name, call, signature, scope)
         if reason is not None:
             results = self.host.results(node, name, signature, scope.opsets)
@@ -348,12 +350,8 @@ class _Lowering:
         if moves and isinstance(present[0].data, Splat):
             constant = Constant(shape=shape, dtype=output.dtype, data=present[0].data)
             return Folded(constant=constant, shape=output.shape, at_maxima=form_is_at_maxima(inferred, call))
-        small = (
-            not keeps_quantised(inferred.kind, present, output)
-            and output.elements <= FOLD_ELEMENTS
-            and all(t is None or t.name in self.table.values for t in kept)
-        )
-        if small and not keeps_quantised(inferred.kind, present, output):
+        known = all(t is None or t.name in self.table.values for t in kept)
+        if known and output.elements <= FOLD_ELEMENTS and not keeps_quantised(inferred.kind, present, output):
             resolved = replace(call, op_type=inferred.kind, attributes=inferred.attributes, inputs=kept, output=output)
             arrays = tuple(None if t is None else self.table.values[t.name] for t in kept)
             kind = ALL_KINDS[inferred.kind]

@@ -28,6 +28,8 @@ from compiler.ops.base import Array, Call
 
 # Scan has its present form from this operator set on.
 _SCANS: Final = 9
+# ... and axes may count from the end, of Unsqueeze and Concat, too, from this one on.
+_NEGATIVE_AXES: Final = 11
 # ... and Identity, which hands on what a loop carries, also takes sequences from this one on.
 _CARRIES_SEQUENCES: Final = 14
 # Nodes that become no ops.
@@ -123,7 +125,9 @@ def _scan(
     turned = call.integers("scan_input_directions") or (0,) * count
     out_axes = call.integers("scan_output_axes") or (0,) * len(outputs)
     out_turned = call.integers("scan_output_directions") or (0,) * len(outputs)
-    if any(not tensor.is_known or not tensor.shape for tensor in tensors) or any(axis < 0 for axis in out_axes):
+    if any(not tensor.is_known or not tensor.shape for tensor in tensors):
+        return _REASON
+    if call.opset < _NEGATIVE_AXES and any(axis < 0 for axis in out_axes):
         return _REASON
     lengths = [tensor.shape[axis] for tensor, axis in zip(tensors, axes, strict=True)]
     if any(isinstance(length, Dim) for length in lengths) or len(set(lengths)) != 1:

@@ -17,7 +17,7 @@ from compiler.frontend.decompose.batch_statistics import BATCH_STATISTICS
 from compiler.frontend.decompose.cubic_resize import CUBIC_RESIZE
 from compiler.frontend.decompose.einsum import EINSUM
 from compiler.frontend.decompose.fourier import FOURIER
-from compiler.frontend.decompose.index_masks import ONE_HOT, TRILU
+from compiler.frontend.decompose.index_masks import EYE_LIKE, HARDMAX, ONE_HOT, TRILU
 from compiler.frontend.decompose.indexed import INDEXED
 from compiler.frontend.decompose.lp_normalization import LP_NORMALIZATION
 from compiler.frontend.decompose.lp_pool import LP_POOL
@@ -26,6 +26,7 @@ from compiler.frontend.decompose.quantised_products import CONV_INTEGER, MATMUL_
 from compiler.frontend.decompose.recurrent import RECURRENT
 from compiler.frontend.decompose.reverse_sequence import REVERSE_SEQUENCE
 from compiler.frontend.decompose.rotary import ROTARY_EMBEDDING
+from compiler.frontend.decompose.sampling import SAMPLING
 from compiler.frontend.decompose.table_rows import TABLE_ROWS
 from compiler.frontend.decompose.top_k import TOP_K
 from compiler.ops.base import Call, Refusal
@@ -38,7 +39,9 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             BATCH_STATISTICS,
             CONV_INTEGER,
             EINSUM,
+            EYE_LIKE,
             *FOURIER,
+            HARDMAX,
             *INDEXED,
             LP_NORMALIZATION,
             *LP_POOL,
@@ -49,6 +52,7 @@ DECOMPOSITIONS: Final[Mapping[str, Decomposition]] = MappingProxyType(
             *RECURRENT,
             REVERSE_SEQUENCE,
             ROTARY_EMBEDDING,
+            *SAMPLING,
             TOP_K,
             TRILU,
         )

@@ -10,6 +10,7 @@ from typing import Final
 import onnx
 
 from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
+from compiler.ir.symbol import Dim
 from compiler.ops.base import Call
 
 
@@ -30,7 +31,7 @@ def _einsum(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     """Multiplies the operands in pairs, from the left."""
     given, wanted = _parsed(call)
     terms = [
-        _Term(value=name, labels=labels, extents=call.tensor(i).shape)
+        _diagonal(nodes, _Term(value=name, labels=labels, extents=call.tensor(i).shape))
         for i, (name, labels) in enumerate(zip(node.input, given, strict=True))
     ]
     result = _without(nodes, terms[0], keep=_labels(terms[1:]) | set(wanted))
@@ -44,9 +45,31 @@ def _einsum(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
         nodes.transpose(result.value, order, out=node.output[0])
 
 
+def _diagonal(nodes: NodeList, term: _Term) -> _Term:
+    """The term where all axes of one label are at the same position: the diagonal, behind the other axes."""
+    again = next((label for label in term.labels if term.labels.count(label) > 1), None)
+    if again is None:
+        return term
+    first = term.labels.index(again)
+    second = term.labels.index(again, first + 1)
+    others = [axis for axis in range(len(term.labels)) if axis not in (first, second)]
+    outer, extent = [term.extents[axis] for axis in others], int(term.extents[first])
+    value = nodes.reshape(nodes.transpose(term.value, [*others, first, second]), [*outer, extent * extent])
+    value = nodes.slice(value, len(others), 0, extent * extent, extent + 1)
+    labels = (*(term.labels[axis] for axis in others), again)
+    return _diagonal(nodes, _Term(value=value, labels=labels, extents=(*outer, extent)))
+
+
 def _repeated(_: onnx.NodeProto, call: Call) -> object | None:
     given, wanted = _parsed(call)
-    return next(("".join(labels) for labels in (*given, wanted) if len(set(labels)) < len(labels)), None)
+    if len(set(wanted)) < len(wanted):
+        return "".join(wanted)
+    for position, labels in enumerate(given):
+        twice = {label for label in labels if labels.count(label) > 1}
+        extents = zip(labels, call.tensor(position).shape, strict=True)
+        if any(label in twice and isinstance(extent, Dim) for label, extent in extents):
+            return "".join(labels)
+    return None
 
 
 def _broadcast(_: onnx.NodeProto, call: Call) -> object | None:
@@ -158,7 +181,7 @@ EINSUM: Final = Decomposition(
     op_type="Einsum",
     replace=_einsum,
     limits=(
-        Limit("no operand and no result has a label twice", _repeated),
+        Limit("no result has a label twice, nor an operand one of varying extent", _repeated),
         Limit("axes broadcast only under an ellipsis that the result has", _broadcast),
     ),
 )

@@ -127,8 +127,9 @@ def _half_inverse(_: onnx.NodeProto, call: Call) -> object | None:
 
 
 def _complex(_: onnx.NodeProto, call: Call) -> object | None:
+    """ONNX Runtime, and torch's exporter, take signals without an axis of parts as real ones."""
     shape = call.tensor(0).shape
-    return None if len(shape) == 3 and shape[2] == 1 else str(shape)
+    return None if len(shape) == 2 or (len(shape) == 3 and shape[2] == 1) else str(shape)
 
 
 _INTEGERS: Final = ("int32", "int64")

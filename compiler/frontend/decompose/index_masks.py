@@ -1,16 +1,26 @@
-"""Trilu and OneHot as comparisons with small index constants; no constant is as large as the result."""
+"""Trilu, OneHot and Hardmax as comparisons with small index constants, EyeLike as a constant.
+
+Of comparisons no constant is as large as the result.
+"""
 
 from __future__ import annotations
 
+from math import prod
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
-from compiler.ops.base import NUMBERS, Call
+from compiler.frontend.fold import FOLD_ELEMENTS
+from compiler.ir.symbol import Dim
+from compiler.ops.base import FLOATS, NUMBERS, Call
+from compiler.units import numpy_dtype
 
+# Before this operator set Hardmax takes all axes from its own on as one.
+_ONE_AXIS: Final = 13
 # Largest constant of positions; longer axes are left to the host.
 _MOST_POSITIONS: Final = 1 << 20
 
@@ -58,6 +68,48 @@ def _one_hot(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     nodes.add("Where", hot, on, off, out=node.output[0])
 
 
+def _hardmax(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    """1 at the first of the largest elements along the axis, 0 elsewhere."""
+    data = call.tensor(0)
+    shape, value = [int(extent) for extent in data.shape], node.input[0]
+    axis = call.axis("axis", -1 if call.opset >= _ONE_AXIS else 1, len(shape))
+    if call.opset < _ONE_AXIS:
+        value = nodes.reshape(value, (prod(shape[:axis]), prod(shape[axis:])))
+        rank, along, extent = 2, 1, prod(shape[axis:])
+    else:
+        rank, along, extent = len(shape), axis, shape[axis]
+    positions = nodes.constant(np.arange(extent, dtype=np.int64).reshape(-1, *(1,) * (rank - along - 1)))
+    largest = nodes.add("ArgMax", value, axis=along, keepdims=1)
+    found = nodes.cast(nodes.add("Equal", largest, positions), data.dtype)
+    nodes.reshape(found, shape, out=node.output[0])
+
+
+def _eye_like(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
+    """1 on the diagonal number `k` of a matrix, 0 elsewhere; only the extents of the input are read."""
+    data = call.tensor(0)
+    if len(data.shape) != 2:
+        call.fail("input must be a matrix", actual=data.shape, limit="2 axes")
+    code = call.integer("dtype", 0)
+    dtype = helper.tensor_dtype_to_np_dtype(code) if code else numpy_dtype(data.dtype)
+    ones = np.eye(int(data.shape[0]), int(data.shape[1]), k=call.integer("k", 0))
+    nodes.add("Constant", value=numpy_helper.from_array(ones.astype(dtype)), out=node.output[0])
+
+
+def _not_fixed(_: onnx.NodeProto, call: Call) -> object | None:
+    shape = call.tensor(0).shape
+    varying = next((str(extent) for extent in shape if isinstance(extent, Dim)), None)
+    return varying or (None if call.tensor(0).elements else 0)
+
+
+def _large_or_varying(node: onnx.NodeProto, call: Call) -> object | None:
+    elements = call.tensor(0).elements
+    return _not_fixed(node, call) or (elements if elements > FOLD_ELEMENTS else None)
+
+
+def _long(_: onnx.NodeProto, call: Call) -> object | None:
+    return call.tensor(0).elements if call.tensor(0).elements > _MOST_POSITIONS else None
+
+
 TRILU: Final = Decomposition(
     op_type="Trilu",
     replace=_trilu,
@@ -70,4 +122,18 @@ ONE_HOT: Final = Decomposition(
     dtypes=MappingProxyType({0: NUMBERS, 1: (*NUMBERS, "float64", "int16", "uint16", "uint32", "uint64")}),
     constant_inputs=MappingProxyType({1: "depth"}),
     limits=(Limit(f"depth is at most {_MOST_POSITIONS}", _too_deep),),
+)
+HARDMAX: Final = Decomposition(
+    op_type="Hardmax",
+    replace=_hardmax,
+    dtypes=MappingProxyType({0: FLOATS}),
+    limits=(
+        Limit("extents are fixed and not 0", _not_fixed),
+        Limit(f"there are {_MOST_POSITIONS} elements at most", _long),
+    ),
+)
+EYE_LIKE: Final = Decomposition(
+    op_type="EyeLike",
+    replace=_eye_like,
+    limits=(Limit(f"extents are fixed and not 0, with {FOLD_ELEMENTS} elements at most", _large_or_varying),),
 )

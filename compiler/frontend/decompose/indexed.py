@@ -1,7 +1,8 @@
-"""GatherND, GatherElements, ScatterND and ScatterElements at known positions, as lookups along one axis and joins.
+"""GatherND, GatherElements, ScatterND and ScatterElements as lookups along one axis and joins.
 
 A position in several axes is one along these axes merged. What is written at known positions is, if these are a box of
 the data, joined with what lies around it; else the result is looked up in the data with the updates behind them.
+Positions that are known at run time only: `indexed_at_run_time.py`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,22 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from compiler.frontend.decompose.indexed_at_run_time import (
+    MOST_LOOKED_UP,
+    MOST_WRITES,
+    MOST_WRITTEN,
+    REDUCTIONS,
+    look_up_elements,
+    look_up_rows,
+    write_elements,
+    write_rows,
+)
 from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
 from compiler.frontend.fold import FOLD_ELEMENTS
 from compiler.ir.symbol import Dim
 from compiler.ops.base import Call
 
 _Positions = NDArray[np.int64]
-# What reductions of updates with the data are.
-_REDUCTIONS: Final = MappingProxyType({"add": "Add", "mul": "Mul", "min": "Min", "max": "Max"})
 
 
 def _strides(extents: Sequence[int]) -> list[int]:
@@ -42,25 +51,25 @@ def _from_front(positions: _Positions, extents: Any) -> _Positions:
     return np.where(positions < 0, positions + extents, positions)
 
 
-def _coordinates(call: Call, positions: _Positions) -> list[int]:
+def _coordinates(call: Call) -> list[int]:
     """The extents of the first axes of the data, in which positions lie; each position is a row of coordinates.
 
     Axes of batches, which data and indices share, are not among them.
     """
-    shape = call.tensor(0).shape[_batches(call) :]
-    if not positions.ndim:
+    shape, counts = call.tensor(0).shape[_batches(call) :], call.tensor(1).shape
+    if not counts:
         call.fail("indices must have an axis of coordinates", actual="a scalar", limit="1 axis or more")
-    if positions.shape[-1] > len(shape):
-        call.fail("a position must have at most one coordinate per axis", actual=positions.shape[-1], limit=len(shape))
-    return [int(extent) for extent in shape[: positions.shape[-1]]]
+    if counts[-1] > len(shape):
+        call.fail("a position must have at most one coordinate per axis", actual=counts[-1], limit=len(shape))
+    return [int(extent) for extent in shape[: counts[-1]]]
 
 
-def _checked_elements(call: Call, positions: _Positions, axis: int) -> list[int]:
+def _checked_elements(call: Call, axis: int) -> list[int]:
     """The extents of the data, in which positions along one axis lie; beside it they are as many at most."""
-    extents = [int(extent) for extent in call.tensor(0).shape]
-    if positions.ndim != len(extents):
-        call.fail("indices must have as many axes as the data", actual=positions.ndim, limit=len(extents))
-    for other, (found, extent) in enumerate(zip(positions.shape, extents, strict=True)):
+    extents, counts = [int(extent) for extent in call.tensor(0).shape], call.tensor(1).shape
+    if len(counts) != len(extents):
+        call.fail("indices must have as many axes as the data", actual=len(counts), limit=len(extents))
+    for other, (found, extent) in enumerate(zip(counts, extents, strict=True)):
         if other != axis and found > extent:
             call.fail(f"indices must not be longer than the data on axis {other}", actual=found, limit=extent)
     return extents
@@ -75,12 +84,14 @@ def _check_updates(call: Call, wanted: Sequence[int]) -> None:
 
 
 def _gather_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    data, known = call.tensor(0), _known(call, 1)
-    assert known is not None
-    extents = _coordinates(call, known)
-    batch = [int(extent) for extent in data.shape[: _batches(call)]]
-    if list(known.shape[: len(batch)]) != batch or known.ndim <= len(batch):
-        call.fail("data and indices must share the axes of batches", actual=known.shape, limit=batch)
+    data, known, counts, batches = call.tensor(0), _known(call, 1), call.tensor(1).shape, _batches(call)
+    extents = _coordinates(call)
+    batch = [int(extent) for extent in data.shape[:batches]]
+    if list(counts[:batches]) != batch or len(counts) <= batches:
+        call.fail("data and indices must share the axes of batches", actual=counts, limit=batch)
+    if known is None:
+        look_up_rows(nodes, node.input[0], data.shape, node.input[1], counts, batches=batches, out=node.output[0])
+        return
     flat = _from_front(known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
     offsets = np.arange(prod(batch), dtype=np.int64).reshape((*batch, *(1,) * (flat.ndim - len(batch))))
     flat = flat + offsets * prod(extents)
@@ -90,9 +101,12 @@ def _gather_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 
 def _gather_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     data, known = call.tensor(0), _known(call, 1)
-    assert known is not None
     axis = call.axis("axis", 0, len(data.shape))
-    extents = _checked_elements(call, known, axis)
+    extents = _checked_elements(call, axis)
+    if known is None:
+        counts = call.tensor(1).shape
+        look_up_elements(nodes, node.input[0], extents, node.input[1], counts, axis=axis, out=node.output[0])
+        return
     flat = _elements(_from_front(known, extents[axis]), axis, _strides(extents))
     nodes.add("Gather", nodes.reshape(node.input[0], (-1,)), nodes.constant(flat), out=node.output[0], axis=0)
 
@@ -112,20 +126,40 @@ def _elements(positions: _Positions, axis: int, strides: Sequence[int]) -> _Posi
 
 
 def _scatter_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    data, known = call.tensor(0), _known(call, 1)
-    assert known is not None
-    extents = _coordinates(call, known)
-    _check_updates(call, (*known.shape[:-1], *data.shape[len(extents) :]))
+    data, known, counts = call.tensor(0), _known(call, 1), call.tensor(1).shape
+    extents = _coordinates(call)
+    _check_updates(call, (*counts[:-1], *data.shape[len(extents) :]))
+    if known is None:
+        given = (node.input[0], data.shape, node.input[1], node.input[2], counts)
+        write_rows(nodes, *given, how=call.text("reduction", "none"), out=node.output[0])
+        return
     flat = _from_front(known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
     _written(node, call, nodes, extents, flat.reshape(-1))
 
 
 def _scatter_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
-    data, known = call.tensor(0), _known(call, 1)
-    assert known is not None
+    data, known, counts = call.tensor(0), _known(call, 1), call.tensor(1).shape
     axis = call.axis("axis", 0, len(data.shape))
-    extents = _checked_elements(call, known, axis)
-    _check_updates(call, known.shape)
+    extents = _checked_elements(call, axis)
+    _check_updates(call, counts)
+    if known is None:
+        box = [(0, extent if other == axis else counts[other]) for other, extent in enumerate(extents)]
+        inner = node.input[0]
+        for other, (_, end) in enumerate(box):
+            inner = nodes.slice(inner, other, 0, end) if end < extents[other] else inner
+        inner = write_elements(
+            nodes,
+            inner,
+            node.input[1],
+            node.input[2],
+            axis=axis,
+            extent=extents[axis],
+            rank=len(extents),
+            count=counts[axis],
+            how=call.text("reduction", "none"),
+        )
+        nodes.add("Identity", _around(nodes, node.input[0], inner, extents, box), out=node.output[0])
+        return
     flat = _elements(_from_front(known, extents[axis]), axis, _strides(extents))
     _written(node, call, nodes, extents, flat.reshape(-1))
 
@@ -139,7 +173,7 @@ def _written(node: onnx.NodeProto, call: Call, nodes: NodeList, extents: list[in
     reduction = call.text("reduction", "none")
     if reduction != "none" and flat.size:
         old = nodes.add("Gather", nodes.reshape(data, (prod(extents), *rest)), nodes.constant(flat), axis=0)
-        updates = nodes.add(_REDUCTIONS[reduction], old, nodes.reshape(updates, (flat.size, *rest)))
+        updates = nodes.add(REDUCTIONS[reduction], old, nodes.reshape(updates, (flat.size, *rest)))
     sources = np.full(prod(extents), -1, dtype=np.int64)
     sources[flat] = np.arange(flat.size)
     box = _box(sources.reshape(extents), flat.size)
@@ -185,15 +219,35 @@ def _indexed(call: Call, kind: str) -> tuple[int, ...]:
 
 
 def _many(node: onnx.NodeProto, call: Call) -> object | None:
+    """How many positions there are, if too many or a number that varies; at run time no extent may vary."""
     indices = call.tensor(1).shape
     extents = (*_indexed(call, node.op_type), *(indices[-1:] if node.op_type.endswith("ND") else indices))
+    if _known(call, 1) is None:
+        if call.tensor(1).at_maxima:
+            return "positions that vary with extents"
+        extents = tuple(extent for tensor in call.inputs if tensor is not None for extent in tensor.shape)
+        if node.op_type in ("ScatterElements", "Scatter"):  # compares positions along one axis
+            return next((str(extent) for extent in extents if isinstance(extent, Dim)), None)
     varying = next((str(extent) for extent in extents if isinstance(extent, Dim)), None)
+    if varying is not None:
+        return varying
     positions = max(prod(map(int, _indexed(call, node.op_type))), call.tensor(1).elements)
-    return varying or (positions if positions > FOLD_ELEMENTS else None)
+    return positions if positions > (FOLD_ELEMENTS if _known(call, 1) is not None else MOST_LOOKED_UP) else None
 
 
-def _at_run_time(_: onnx.NodeProto, call: Call) -> object | None:
-    return "known at run time" if _known(call, 1) is None else None
+def _many_writes(node: onnx.NodeProto, call: Call) -> object | None:
+    """How many writes a node makes at positions known at run time, if these are too many. Illegal ranks pass here."""
+    data, counts = call.tensor(0), call.tensor(1).shape
+    if _known(call, 1) is not None or not counts or not data.shape:
+        return None
+    by_rows = node.op_type.endswith("ND")
+    writes = prod(counts[:-1]) if by_rows else counts[call.axis("axis", 0, len(counts))]
+    is_few = writes <= MOST_WRITES and writes * data.elements <= MOST_WRITTEN
+    return (
+        None
+        if call.tensor(1).elements and (is_few or writes == 1)
+        else f"{writes} at run time, in {data.elements} elements"
+    )
 
 
 def _outside(node: onnx.NodeProto, call: Call) -> object | None:
@@ -217,10 +271,10 @@ def _outside(node: onnx.NodeProto, call: Call) -> object | None:
 def _repeated(node: onnx.NodeProto, call: Call) -> object | None:
     """The reduction, if ONNX has none of this name or if two updates meet at one position. Illegal ranks pass here."""
     reduction, positions = call.text("reduction", "none"), _known(call, 1)
+    if reduction not in ("none", *REDUCTIONS):
+        return reduction
     if reduction == "none" or positions is None or not positions.size:
         return None
-    if reduction not in _REDUCTIONS:
-        return reduction
     extents = [int(extent) for extent in call.tensor(0).shape]
     if node.op_type.endswith("ND"):
         found = _from_front(positions, np.array(extents[: positions.shape[-1]])).reshape(-1, positions.shape[-1])
@@ -237,14 +291,22 @@ def _batches(call: Call) -> int:
     return call.integer("batch_dims", 0)
 
 
-_FEW: Final = Limit(f"positions are of fixed number, at most {FOLD_ELEMENTS}", _many)
+_FEW: Final = Limit(
+    f"positions are of fixed number, at most {FOLD_ELEMENTS}; "
+    f"if known at run time only, at most {MOST_LOOKED_UP}, and no extent varies",
+    _many,
+)
 _TYPES: Final = MappingProxyType({1: ("int32", "int64")})
-_KNOWN: Final = (_FEW, Limit("positions (input 1) are known at compile time", _at_run_time))
 _INSIDE: Final = Limit("positions lie in the data", _outside)
 _WRITTEN: Final = (
-    *_KNOWN,
+    _FEW,
+    Limit(
+        f"positions are known at compile time, or there is one, or there are at most {MOST_WRITES}, "
+        f"and the data times their number have at most {MOST_WRITTEN} elements",
+        _many_writes,
+    ),
     _INSIDE,
-    Limit("reduction is none, or positions differ and it is add, mul, min or max", _repeated),
+    Limit("reduction is none, or add, mul, min or max, and known positions differ", _repeated),
 )
 
 INDEXED: Final = (
@@ -252,9 +314,11 @@ INDEXED: Final = (
         op_type="GatherND",
         replace=_gather_nd,
         dtypes=_TYPES,
-        limits=(*_KNOWN, _INSIDE),
+        limits=(_FEW, _INSIDE),
     ),
-    Decomposition(op_type="GatherElements", replace=_gather_elements, dtypes=_TYPES, limits=(*_KNOWN, _INSIDE)),
+    Decomposition(op_type="GatherElements", replace=_gather_elements, dtypes=_TYPES, limits=(_FEW, _INSIDE)),
     Decomposition(op_type="ScatterND", replace=_scatter_nd, dtypes=_TYPES, limits=_WRITTEN),
     Decomposition(op_type="ScatterElements", replace=_scatter_elements, dtypes=_TYPES, limits=_WRITTEN),
+    # what ScatterElements was called up to operator set 10
+    Decomposition(op_type="Scatter", replace=_scatter_elements, dtypes=_TYPES, limits=_WRITTEN),
 )

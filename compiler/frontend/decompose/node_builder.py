@@ -18,6 +18,8 @@ from compiler.units import numpy_dtype
 Fresh = Callable[[str], str]
 # From this opset on axes of Unsqueeze and ReduceSum are an input instead of an attribute.
 _AXES_AS_INPUT: Final = 13
+# ... and positions of Slice are inputs from this one on.
+_STARTS_AS_INPUT: Final = 10
 # ... and extents of Split's results.
 _EXTENTS_AS_INPUT: Final = 13
 # ... and axes of the other reductions.
@@ -156,7 +158,9 @@ class NodeList:
         return self.add(op_type, value, self.integers(axes), keepdims=1)
 
     def slice(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
-        """Positions [start, end) of one axis, every `step`th (operator sets from 10 on)."""
+        """Positions [start, end) of one axis, every `step`th (operator sets from 10 on, before them every one)."""
+        if self.opset < _STARTS_AS_INPUT:
+            return self.add("Slice", value, axes=[axis], starts=[start], ends=[end])
         parts = [self.integers([part]) for part in (start, end, axis, step)]
         return self.add("Slice", value, *parts)
 

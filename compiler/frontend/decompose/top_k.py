@@ -21,6 +21,8 @@ from compiler.ops.base import FLOATS, Call
 _MOST_PAIRS: Final = 1 << 20
 # From this operator set on k is an input; older models have an attribute.
 _K_AS_INPUT: Final = 10
+# ... and from this one on there are Where and IsNaN.
+_OLDEST: Final = 9
 
 
 def _top_k(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
@@ -57,6 +59,8 @@ def _top_k(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
 
 def _count(call: Call) -> int:
     """k, which may vary; raises ModelError unless it is a list of one number."""
+    if call.opset < _K_AS_INPUT:
+        return call.integer("k", 0)
     given = call.value(1, "k")
     if given.shape != (1,):
         call.fail("k must be a list of one number", actual=given.shape, limit="(1,)")
@@ -76,7 +80,7 @@ def _many(_: onnx.NodeProto, call: Call) -> object | None:
 
 
 def _old(_: onnx.NodeProto, call: Call) -> object | None:
-    return None if call.opset >= _K_AS_INPUT else call.opset
+    return None if call.opset >= _OLDEST else call.opset
 
 
 def _unsorted(_: onnx.NodeProto, call: Call) -> object | None:
@@ -89,7 +93,7 @@ TOP_K: Final = Decomposition(
     dtypes=MappingProxyType({0: (*FLOATS, "int32", "int64"), 1: ("int64",)}),
     constant_inputs=MappingProxyType({1: "k"}),
     limits=(
-        Limit(f"the operator set is {_K_AS_INPUT} or later", _old),
+        Limit(f"the operator set is {_OLDEST} or later", _old),
         Limit("sorted is 1", _unsorted),
         Limit(f"k and the axis are fixed and not empty, and pairs along it are at most {_MOST_PAIRS}", _many),
     ),

@@ -374,6 +374,7 @@ def test_outputs_that_are_left_out_are_no_names() -> None:
     [
         {},
         {"scan_input_axes": [1, -1], "scan_output_axes": [1, 0]},
+        {"scan_output_axes": [-1, -2]},
         {"scan_input_directions": [1, 0], "scan_output_directions": [0, 1]},
     ],
 )

@@ -41,10 +41,13 @@ def test_a_transform_is_a_product(shape: list[int], length: int | None, attribut
     agrees(model)
 
 
-@pytest.mark.parametrize(("onesided", "has_window"), [(1, True), (0, True), (1, False)])
-def test_frames_of_a_signal_are_a_convolution(onesided: int, has_window: bool) -> None:
+@pytest.mark.parametrize(
+    ("onesided", "has_window", "parts"), [(1, True, [1]), (0, True, [1]), (1, False, [1]), (1, True, [])]
+)
+def test_frames_of_a_signal_are_a_convolution(onesided: int, has_window: bool, parts: list[int]) -> None:
+    """A signal without an axis of parts, as torch's exporter writes it, is real."""
     model = Model(opset=17)
-    given = [model.input([2, 40, 1], "x"), model.constant(np.array(5))]
+    given = [model.input([2, 40, *parts], "x"), model.constant(np.array(5))]
     given.append(model.constant(np.hanning(12).astype(np.float32)) if has_window else "")
     given.append(model.constant(np.array(12)))
     model.output(model.node("STFT", given, onesided=onesided))

@@ -1,14 +1,17 @@
-"""Trilu and OneHot as comparisons with small constants (IMPORT-5)."""
+"""Trilu, OneHot and Hardmax as comparisons with small constants, EyeLike as one (IMPORT-5)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.compiler.frontend.decompose.replacing import agree, replacement, results
 from tests.compiler.ops.calls import Values
+from tests.models import Model, import_graph, run_reference
 
 
 @pytest.mark.matrix(first=20, rest=20)
@@ -42,6 +45,32 @@ def test_one_hot_counts_negative_indices_from_the_end_and_ignores_others(axis: i
     values, _ = results(node, feeds, opset, (1,))
     hot = np.array([[[1, 0, 0], [0, 0, 1], [0, 0, 1]], [[1, 0, 0], [0, 0, 0], [0, 0, 0]]])
     agree(values["y"], np.moveaxis(np.where(hot, 5.0, 2.0).astype(np.float32), -1, axis))
+
+
+@pytest.mark.parametrize(
+    ("opset", "attributes"),
+    [(13, {}), (13, {"axis": 0}), (13, {"axis": -2}), (11, {}), (11, {"axis": 2}), (9, {"axis": 0})],
+)
+def test_hardmax_is_1_at_the_first_of_the_largest_elements(opset: int, attributes: dict[str, Any]) -> None:
+    model = Model(opset=opset)
+    model.output(model.node("Hardmax", [model.input([2, 3, 4], "x")], **attributes))
+    x = model.random.integers(0, 3, (2, 3, 4)).astype(np.float32)
+    node = model.proto().graph.node[0]
+    found, _ = results(node, {"x": x}, opset, ())
+    agree(found[node.output[0]], run_reference(model.proto(), {"x": x})[0])
+
+
+@pytest.mark.parametrize(("opset", "attributes"), [(9, {}), (22, {"k": -1, "dtype": TensorProto.INT64})])
+def test_eye_like_of_fixed_extents_is_a_constant(opset: int, attributes: dict[str, Any]) -> None:
+    model = Model(opset=opset)
+    eye = model.node("EyeLike", [model.input([3, 4], "x")], **attributes)
+    model.output(eye, attributes.get("dtype", TensorProto.FLOAT))
+    graph = import_graph(model.data())
+    assert not graph.host
+    assert not graph.ops
+    node = model.proto().graph.node[0]
+    (expected,) = run_reference(model.proto(), {"x": np.zeros((3, 4), np.float32)})
+    agree(results(node, {"x": np.zeros((3, 4), np.float32)}, opset, ())[0][eye], expected)
 
 
 def test_a_depth_that_is_known_only_at_run_time_is_left_to_the_host() -> None:

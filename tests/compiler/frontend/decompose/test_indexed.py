@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from compiler.compile import compile_model
 from compiler.errors import ModelError
+from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
+from compiler.simulator.reference import reference_of_graph
 from tests.compiler.planning import BY_RULES
 from tests.models import Model, import_graph
 
@@ -54,6 +57,17 @@ CASES: dict[str, tuple[str, Any, list[int] | None, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.parametrize("opset", [9, 10])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_scatter_of_old_models_needs_no_host(opset: int, is_known: bool) -> None:
+    model = Model(opset=opset)
+    positions = model.constant([[1, 0]], dtype="int64") if is_known else model.input([1, 2], "positions", INT)
+    model.output(model.node("Scatter", [model.input([4, 3], "x"), positions, model.input([1, 2], "u")]))
+    assert not import_graph(model.data()).host
+    values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
+    assert all(output.holds for output in values.outputs)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_positions_in_several_axes_are_positions_in_one(case: str) -> None:
     kind, positions, updates, attributes = CASES[case]
@@ -76,9 +90,54 @@ def test_a_reduction_at_a_position_that_comes_twice_stays_on_the_host() -> None:
     assert "positions differ" in host.reason
 
 
-def test_positions_that_are_written_at_run_time_stay_on_the_host() -> None:
-    (host,) = import_graph(model_of("ScatterND", [2, 1], [2, 4, 5]).data()).host.values()
-    assert "known at compile time" in host.reason
+AT_RUN_TIME: dict[str, tuple[str, list[int], list[int] | None, dict[str, Any]]] = {
+    "elements of an axis": ("GatherElements", [2, 6, 5], None, {"axis": 1}),
+    "elements of the first axis": ("GatherElements", [7, 4, 3], None, {}),
+    "rows": ("GatherND", [2, 1], None, {}),
+    "elements": ("GatherND", [2, 2, 3], None, {}),
+    "rows of batches": ("GatherND", [3, 2, 1], None, {"batch_dims": 1}),
+    "writes along an axis": ("ScatterElements", [3, 2, 5], [3, 2, 5], {"axis": 1}),
+    "sums in a part": ("ScatterElements", [2, 4, 3], [2, 4, 3], {"axis": -1, "reduction": "add"}),
+    "written rows": ("ScatterND", [2, 1], [2, 4, 5], {}),
+    "the largest": ("ScatterND", [2, 2, 2], [2, 2, 5], {"reduction": "max"}),
+}
+
+
+@pytest.mark.parametrize("case", AT_RUN_TIME)
+def test_positions_that_are_known_at_run_time_only_need_no_host(case: str) -> None:
+    kind, positions, updates, attributes = AT_RUN_TIME[case]
+    data = model_of(kind, positions, updates, **attributes).data()
+    assert not import_graph(data).host
+    values = compile_model(data, builtin_profile("edge4"), BY_RULES).report.values
+    assert str(values.judge).startswith("ONNX Runtime")
+    assert all(output.holds for output in values.outputs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "positions", "updates"), [("ScatterElements", [3, 4, 5], [3, 4, 5]), ("ScatterND", [3, 1], [3, 4, 5])]
+)
+def test_of_two_writes_at_one_position_the_later_counts_and_negative_ones_count_from_the_end(
+    kind: str, positions: list[int], updates: list[int]
+) -> None:
+    model = model_of(kind, positions, updates)
+    rows = np.array([-1, 2, 1], dtype=np.int64).reshape(3, *(1,) * (len(positions) - 1))
+    given = {
+        "x": model.random.standard_normal(DATA).astype(np.float32),
+        "positions": np.broadcast_to(rows, positions).copy(),
+        "updates": model.random.standard_normal(updates).astype(np.float32),
+    }
+    graph = import_graph(model.data())
+    ours = reference_of_graph(graph, ModelSource.from_bytes(model.data()), given)
+    session = onnxruntime.InferenceSession(model.data(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(ours[graph.outputs[0]], session.run(None, given)[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "positions", "updates"), [("ScatterND", [33, 3], [33]), ("ScatterElements", [33, 4, 5], [33, 4, 5])]
+)
+def test_many_writes_at_run_time_stay_on_the_host(kind: str, positions: list[int], updates: list[int]) -> None:
+    (host,) = import_graph(model_of(kind, positions, updates).data()).host.values()
+    assert "at most 32" in host.reason
 
 
 @pytest.mark.parametrize(

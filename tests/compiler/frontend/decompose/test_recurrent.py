@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from compiler.compile import compile_model
 from compiler.errors import ModelError
 from compiler.frontend.decompose.node_builder import MAX_UNROLLED
+from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
+from compiler.simulator.reference import reference_of_graph
 from tests.compiler.frontend.decompose.replacing import replacement
 from tests.compiler.planning import BY_RULES
 from tests.compiler.shapes.dynamic import misses
-from tests.models import Model, import_graph
+from tests.models import Model, import_graph, run_reference
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 HIDDEN = 5
@@ -57,6 +59,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "lstm with peepholes": ("LSTM", {"begins": True, "peepholes": True, "bias": False}),
     "lstm with peepholes from zero": ("LSTM", {"peepholes": True}),
     "lstm of other functions": ("LSTM", {"activations": ["Sigmoid", "softsign", "Relu"], "begins": True}),
+    "lstm of keras, with functions of parameters": (
+        "LSTM",
+        {"activations": ["HardSigmoid", "Tanh", "Tanh"], "activation_alpha": [0.25], "activation_beta": [0.4]},
+    ),
+    "gru of hard functions both ways": (
+        "GRU",
+        {"activations": ["HardSigmoid", "Tanh", "Sigmoid", "hardsigmoid"], "direction": "bidirectional"}
+        | {"activation_alpha": [0.3, 0.1], "activation_beta": [0.4]},
+    ),
     "one step of an old lstm": ("LSTM", {"steps": 1, "opset": 7, "begins": True}),
     "gru": ("GRU", {}),
     "gru from a state": ("GRU", {"begins": True}),
@@ -76,6 +87,31 @@ def test_a_short_recurrent_layer_runs_on_the_chip(case: str) -> None:
     assert not import_graph(model.data()).host
     values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
     assert str(values.judge).startswith("ONNX Runtime")
+    assert all(output.holds for output in values.outputs)
+
+
+@pytest.mark.matrix(first=2, rest=2)
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", GATES)
+def test_sequences_may_end_early_at_lengths_known_at_run_time(kind: str, direction: str, begins: bool) -> None:
+    model = layer(kind, batch=3, begins=begins, direction=direction)
+    node = model.nodes[0]
+    node.input[4] = model.input([3], "lengths", TensorProto.INT32)
+    graph = import_graph(model.data())
+    assert not graph.host
+    shapes = {value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in model.inputs}
+    given = {name: model.random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    given["lengths"] = np.array([2, 0, 3], np.int32)
+    ours = reference_of_graph(graph, ModelSource.from_bytes(model.data()), given)
+    for name, expected in zip(graph.output_tensors, run_reference(model.proto(), given), strict=True):
+        np.testing.assert_allclose(ours[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_sequences_may_end_early_at_known_lengths() -> None:
+    model = layer("GRU", lengths=2)
+    assert not import_graph(model.data()).host
+    values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
     assert all(output.holds for output in values.outputs)
 
 

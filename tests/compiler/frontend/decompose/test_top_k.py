@@ -46,6 +46,17 @@ def test_nan_comes_last_and_no_two_elements_share_a_rank(largest: int, expected:
     np.testing.assert_array_equal(found["values"], x[expected])
 
 
+def test_the_k_of_an_old_model_is_an_attribute() -> None:
+    model = Model(opset=9)
+    values, indices = model.nodes_out("TopK", [model.input([3, 5], "x")], ["values", "indices"], k=2)
+    model.output(values)
+    model.output(indices, TensorProto.INT64)
+    assert not import_graph(model.data()).host
+    checked = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
+    assert str(checked.judge).startswith("ONNX Runtime")
+    assert all(output.holds for output in checked.outputs)
+
+
 @pytest.mark.parametrize("k", [3, [], [2, 3]], ids=str)
 def test_k_is_a_list_of_one_number(k: Any) -> None:
     node = helper.make_node("TopK", ["x", "k"], ["values", "positions"])
