@@ -108,17 +108,17 @@ def test_what_the_host_can_hold_is_not_refused() -> None:
 def test_a_recurrent_network_stays_whole_with_shapes_and_work() -> None:
     """Work: per step and image, both weight matrices."""
     model = Model()
-    x = model.relu(model.input([33, 2, 3]))
+    x = model.relu(model.input([98, 2, 3]))
     w, r = model.weight(1, 16, 3), model.weight(1, 16, 4)
     model.nodes_out("LSTM", [x, w, r], ["all", "last", ""], name="lstm", hidden_size=4)
     model.output(model.node("Tanh", ["all"]))
     model.output("last")
     graph = same_values(model)
     assert kinds(graph) == ["Relu", "Host", "Host", "Tanh"]
-    assert [graph.tensors[name].shape for name in ("all", "last")] == [(33, 1, 2, 4), (1, 2, 4)]
+    assert [graph.tensors[name].shape for name in ("all", "last")] == [(98, 1, 2, 4), (1, 2, 4)]
     (host,) = graph.host.values()
     assert "number of steps is fixed" in host.reason
-    assert host.macs == 33 * 2 * (16 * 3 + 16 * 4)
+    assert host.macs == 98 * 2 * (16 * 3 + 16 * 4)
     assert host.inputs == (x, w, r)
 
 
