@@ -15,6 +15,8 @@ from compiler.ops.base import FLOATS, Call
 
 # Operators whose result depends on the value of input 0 alone, not on its element type.
 _READERS: Final = ("Cast", "IsInf", "IsNaN")
+# From this operator set on IsInf takes half precision.
+_INFINITE_HALVES: Final = 20
 
 
 def without_detour(
@@ -32,5 +34,7 @@ def without_detour(
     is_cast = maker.kind == HOST and hosts[str(dict(maker.attributes)["node"])].op_type == "Cast"
     source = tensors.get(maker.inputs[0]) if is_cast else None
     if source is None or source.dtype not in FLOATS:
+        return call
+    if call.op_type == "IsInf" and source.dtype != "float32" and call.opset < _INFINITE_HALVES:
         return call
     return replace(call, inputs=(source, *call.inputs[1:]))

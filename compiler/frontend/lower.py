@@ -52,7 +52,7 @@ from compiler.frontend.read import OnnxModel, function_opsets, plain_domain
 from compiler.frontend.sequences import Sequences
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
 from compiler.frontend.tensor_table import ValueTable
-from compiler.frontend.unrolled import ControlFlow
+from compiler.frontend.unrolled import NO_ROOM, ControlFlow
 from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
@@ -242,7 +242,8 @@ class _Lowering:
         if self._evaluated(node, call, scope):
             return None
         is_full = self.made_bytes > MAX_MADE_BYTES
-        replaced = (None if is_full else decompose(node, call, self.fresh)) or narrow(node, call, self.fresh)
+        written = None if is_full else self.flow.within_room(decompose(node, call, self.fresh))
+        replaced = written or narrow(node, call, self.fresh)
         if replaced is not None:
             self.made_bytes += replaced.constant_bytes
             for shape_name, extents in replaced.shapes.items():
@@ -257,8 +258,9 @@ class _Lowering:
             return self._split(node, call)
         if kind is None:
             limit = why_not_decomposed(node, call)
-            if is_full and limit is None and node.op_type in DECOMPOSED:
-                return f"constants that replace nodes of this model take more than {MAX_MADE_BYTES:,} bytes"
+            if limit is None and node.op_type in DECOMPOSED:
+                full = f"constants that replace nodes of this model take more than {MAX_MADE_BYTES:,} bytes"
+                return full if is_full else NO_ROOM
             return f"the accelerator has no {node.op_type}" if limit is None else unless(limit)
         if node.op_type == "Concat":
             call = without_empty(call)

@@ -36,9 +36,12 @@ _CARRIES_SEQUENCES: Final = 14
 _FREE: Final = ("Constant", "Identity")
 # So many nodes are written at most for a loop, those that become no ops among them.
 WRITTEN_MAX: Final = 2 * MAX_UNROLLED
-# ... and so many for all loops of a model, with what takes their inputs apart and puts their results together.
+# ... and so many for all loops of a model, with what takes their inputs apart and puts their results together, and for
+# other nodes each of which becomes many: layers with a step at a time, writes one after another.
 WRITTEN_IN_MODEL: Final = 8 * WRITTEN_MAX
+_MANY: Final = 128
 _REASON: Final = "control flow runs on the host"
+NO_ROOM: Final = f"loops, layers and writes of a model become at most {WRITTEN_IN_MODEL} nodes together"
 _ON_CHIP: Final = frozenset((*OP_KINDS, *DECOMPOSED, *COMPILE_TIME, "Split"))
 
 
@@ -69,6 +72,16 @@ class ControlFlow:
             return None
         self._room -= len(made)
         return _named(made, name)
+
+    def within_room(self, replaced: NodeList | None) -> NodeList | None:
+        """What replaces a node, counted if that is many nodes; None if so many may not be written any more."""
+        count = 0 if replaced is None else len(replaced.nodes)
+        if count <= _MANY:
+            return replaced
+        if count > self._room:
+            return None
+        self._room -= count
+        return replaced
 
     def why_on_host(self, name: str) -> str:
         """Why the control flow of this name, for which `nodes` last gave None, stays on the host."""

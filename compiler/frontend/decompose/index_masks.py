@@ -13,10 +13,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from compiler.frontend.constant_values import type_label
 from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
 from compiler.frontend.fold import FOLD_ELEMENTS
 from compiler.ir.symbol import Dim
-from compiler.ops.base import FLOATS, NUMBERS, Call
+from compiler.ops.base import FLOATS, NATIVE_DTYPES, NUMBERS, Call
 from compiler.units import numpy_dtype
 
 # Before this operator set Hardmax takes all axes from its own on as one.
@@ -101,6 +102,11 @@ def _not_fixed(_: onnx.NodeProto, call: Call) -> object | None:
     return varying or (None if call.tensor(0).elements else 0)
 
 
+def _other_type(_: onnx.NodeProto, call: Call) -> object | None:
+    code = call.integer("dtype", 0)
+    return None if not code or type_label(code) in NATIVE_DTYPES else type_label(code) or code
+
+
 def _large_or_varying(node: onnx.NodeProto, call: Call) -> object | None:
     elements = call.tensor(0).elements
     return _not_fixed(node, call) or (elements if elements > FOLD_ELEMENTS else None)
@@ -135,5 +141,8 @@ HARDMAX: Final = Decomposition(
 EYE_LIKE: Final = Decomposition(
     op_type="EyeLike",
     replace=_eye_like,
-    limits=(Limit(f"extents are fixed and not 0, with {FOLD_ELEMENTS} elements at most", _large_or_varying),),
+    limits=(
+        Limit(f"extents are fixed and not 0, with {FOLD_ELEMENTS} elements at most", _large_or_varying),
+        Limit("the matrix is of an element type that the accelerator has", _other_type),
+    ),
 )

@@ -226,11 +226,14 @@ def _many(node: onnx.NodeProto, call: Call) -> object | None:
         if call.tensor(1).at_maxima:
             return "positions that vary with extents"
         extents = tuple(extent for tensor in call.inputs if tensor is not None for extent in tensor.shape)
-        if node.op_type in ("ScatterElements", "Scatter"):  # compares positions along one axis
-            return next((str(extent) for extent in extents if isinstance(extent, Dim)), None)
     varying = next((str(extent) for extent in extents if isinstance(extent, Dim)), None)
     if varying is not None:
         return varying
+    shape = call.tensor(0).shape
+    if _known(call, 1) is None and shape and node.op_type in ("ScatterElements", "Scatter"):
+        # positions are compared along one axis
+        along = int(shape[call.axis("axis", 0, len(shape))])
+        return along if along > FOLD_ELEMENTS else None
     positions = max(prod(map(int, _indexed(call, node.op_type))), call.tensor(1).elements)
     return positions if positions > (FOLD_ELEMENTS if _known(call, 1) is not None else MOST_LOOKED_UP) else None
 
@@ -293,7 +296,8 @@ def _batches(call: Call) -> int:
 
 _FEW: Final = Limit(
     f"positions are of fixed number, at most {FOLD_ELEMENTS}; "
-    f"if known at run time only, at most {MOST_LOOKED_UP}, and no extent varies",
+    f"if known at run time only, at most {MOST_LOOKED_UP} ({FOLD_ELEMENTS} along the axis that is written along), "
+    "and no extent varies",
     _many,
 )
 _TYPES: Final = MappingProxyType({1: ("int32", "int64")})

@@ -18,8 +18,10 @@ from compiler.frontend.decompose.node_builder import NodeList
 
 # What reductions of updates with the data are.
 REDUCTIONS: Final = MappingProxyType({"add": "Add", "mul": "Mul", "min": "Min", "max": "Max"})
-# Positions in the data at most: the data of a lookup lie whole in a core, and so many of 4 bytes take 128 KiB.
-MOST_LOOKED_UP: Final = 1 << 15
+# What is looked up lies whole in a core: so many bytes at most, half of what a core of edge4 holds.
+LOOKED_UP_BYTES: Final = 1 << 17
+# ... and so many positions in the data, of 8 bytes each like those in tables of positions.
+MOST_LOOKED_UP: Final = LOOKED_UP_BYTES // 8
 # Writes at most, each a few ops over the data: what a mixture of experts, or a cache of keys and values, writes.
 MOST_WRITES: Final = 32
 # Elements that several writes of a node pass at most: a few element-wise passes over 4 MB, below a millisecond on

@@ -187,10 +187,11 @@ def _is_short(call: Call) -> bool:
 
 
 def _check_others(node: onnx.NodeProto, call: Call, state: tuple[int, ...]) -> None:
-    """ModelError unless bias, states and peepholes have the extents that the others say; `state`: of a state."""
-    ways, _, hidden = state
+    """ModelError unless bias, lengths, states and peepholes have the extents that the others say; `state`: its own."""
+    ways, batch, hidden = state
     bias = (ways, 2 * _GATES[node.op_type] * hidden)
-    for index, wanted in {3: bias, _STATE: state, _CELL: state, _PEEPHOLES: (ways, 3 * hidden)}.items():
+    others = {3: bias, _LENGTHS: (batch,), _STATE: state, _CELL: state, _PEEPHOLES: (ways, 3 * hidden)}
+    for index, wanted in others.items():
         if not call.has(index):
             continue
         shape = call.tensor(index).shape
@@ -336,13 +337,14 @@ def _most_steps(kind: str, more: int = 0) -> int:
 
 def _limits(kind: str) -> tuple[Limit, ...]:
     shorter = f"steps with peepholes are at most {_most_steps(kind, _NODES_OF_PEEPHOLES)} in all directions"
+    lengths = _NODES_OF_LENGTHS[kind]
+    several = f"{_most_steps(kind, lengths)} in all directions"
+    if kind == "LSTM":
+        several += f" ({_most_steps(kind, lengths + _NODES_OF_PEEPHOLES)} with peepholes)"
     return (
         Limit(f"the number of steps is fixed, and at most {_most_steps(kind)} in all directions together", _long),
         *((Limit(shorter, _long_with_peepholes),) if kind == "LSTM" else ()),
-        Limit(
-            f"steps of sequences of several lengths are at most {_most_steps(kind, _NODES_OF_LENGTHS[kind])}",
-            _long_of_lengths,
-        ),
+        Limit(f"steps of sequences of several lengths are at most {several}", _long_of_lengths),
         Limit("lengths of sequences (sequence_lens) are from 1 to the number of steps", _illegal_length),
         Limit(f"functions are {', '.join(_FUNCTIONS.values())}", _other_function),
         Limit("clip, layout and input_forget are 0", _form),

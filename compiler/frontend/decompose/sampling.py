@@ -1,12 +1,14 @@
 """GridSample, AffineGrid and Col2Im: images read or put together at positions of a grid.
 
 Between pixels GridSample reads the four around a position, each by a Gather of positions along merged axes, and weighs
-them by how near they are. AffineGrid is a product with the positions of the grid. Col2Im adds up overlapping blocks as
-a ConvTranspose does whose kernels have a single 1 each.
+them by how near they are; what it reads for positions that are no finite numbers ONNX leaves open. AffineGrid is a
+product with the positions of the grid. Col2Im adds up overlapping blocks as a ConvTranspose does whose kernels have a
+single 1 each.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
-from compiler.frontend.decompose.indexed_at_run_time import MOST_LOOKED_UP
+from compiler.frontend.decompose.indexed_at_run_time import LOOKED_UP_BYTES
 from compiler.frontend.decompose.node_builder import Decomposition, Limit, NodeList
 from compiler.frontend.fold import FOLD_ELEMENTS
 from compiler.ir.symbol import Dim
@@ -25,6 +27,8 @@ _IMAGE_AXES: Final = 4
 # What the interpolation between pixels is called, before operator set 20 and after.
 _LINEAR: Final = ("bilinear", "linear")
 _PADDINGS: Final = ("zeros", "border")
+# Of images, whose elements have 4 bytes.
+_MOST_PIXELS: Final = LOOKED_UP_BYTES // 4
 
 
 def _grid_sample(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
@@ -37,12 +41,15 @@ def _grid_sample(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     corners = _corners(nodes, call, node.input[1], (width, height))
     offsets = nodes.constant((np.arange(images, dtype=np.int64) * height * width).reshape(-1, 1, 1))
     parts = []
-    for row, row_weight in ((_coordinate(nodes, place, 1), _coordinate(nodes, weight, 1)) for place, weight in corners):
-        begin = row if images == 1 else nodes.add("Add", row, offsets)
-        for place, weight in corners:
-            flat = nodes.add("Add", begin, _coordinate(nodes, place, 0))
-            found = nodes.add("Gather", pixels, flat, axis=1)
-            parts.append(nodes.add("Mul", found, nodes.add("Mul", row_weight, _coordinate(nodes, weight, 0))))
+    for row in (corner.along(nodes, 1) for corner in corners):
+        begin = row.place if images == 1 else nodes.add("Add", row.place, offsets)
+        for column in (corner.along(nodes, 0) for corner in corners):
+            found = nodes.add("Gather", pixels, nodes.add("Add", begin, column.place), axis=1)
+            if row.is_inside is not None and column.is_inside is not None:
+                # chosen, not weighed: what lies at the edge may be infinite
+                is_inside = nodes.add("And", row.is_inside, column.is_inside)
+                found = nodes.add("Where", is_inside, found, nodes.number(0, "float32"))
+            parts.append(nodes.add("Mul", found, nodes.add("Mul", row.weight, column.weight)))
     total = parts[0]
     for part in parts[1:]:
         total = nodes.add("Add", total, part)
@@ -52,14 +59,31 @@ def _grid_sample(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
         nodes.transpose(total, (1, 0, 2, 3), out=node.output[0])
 
 
-def _coordinate(nodes: NodeList, values: str, number: int) -> str:
-    return nodes.add("Gather", values, nodes.number(number, "int64"), axis=-1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Corner:
+    """Pixels beside positions, by coordinate: what they add to the flat place, how much they count, if they exist.
+
+    `is_inside` is None where all do.
+    """
+
+    place: str
+    weight: str
+    is_inside: str | None
+
+    def along(self, nodes: NodeList, number: int) -> _Corner:
+        """The same along one coordinate."""
+
+        def its(values: str) -> str:
+            return nodes.add("Gather", values, nodes.number(number, "int64"), axis=-1)
+
+        inside = None if self.is_inside is None else its(self.is_inside)
+        return _Corner(place=its(self.place), weight=its(self.weight), is_inside=inside)
 
 
-def _corners(nodes: NodeList, call: Call, grid: str, extents: tuple[int, int]) -> list[tuple[str, str]]:
-    """The pixels before and after each position, by coordinate: what they add to the flat place, and their weights.
+def _corners(nodes: NodeList, call: Call, grid: str, extents: tuple[int, int]) -> list[_Corner]:
+    """The pixels before and after each position; of those outside the image that at the border, or none.
 
-    `extents`: of the coordinates. A pixel outside the image weighs nothing, or is the one at the border.
+    `extents`: of the coordinates.
     """
     ends = np.array(extents)
 
@@ -84,8 +108,8 @@ def _corners(nodes: NodeList, call: Call, grid: str, extents: tuple[int, int]) -
     for pixel, weight in ((before, nodes.add("Sub", floats(1), beyond)), (after, beyond)):
         # as integers, so that a position that is no number has a place as well
         inside = nodes.add("Min", nodes.add("Max", pixel, first), last)
-        kept = weight if at_border else nodes.add("Where", nodes.add("Equal", pixel, inside), weight, floats(0))
-        found.append((nodes.add("Mul", inside, strides), kept))
+        is_inside = None if at_border else nodes.add("Equal", pixel, inside)
+        found.append(_Corner(place=nodes.add("Mul", inside, strides), weight=weight, is_inside=is_inside))
     return found
 
 
@@ -147,7 +171,7 @@ def _large(_: onnx.NodeProto, call: Call) -> object | None:
     if any(isinstance(extent, Dim) for extent in (*shape, *grid)) or not len(shape) == len(grid) == _IMAGE_AXES:
         return str(tuple(map(str, shape)))
     pixels = int(shape[0] * shape[2] * shape[3])
-    return None if pixels <= MOST_LOOKED_UP and call.tensor(1).elements else pixels
+    return None if pixels <= _MOST_PIXELS and call.tensor(0).elements and call.tensor(1).elements else pixels
 
 
 def _many_places(_: onnx.NodeProto, call: Call) -> object | None:
@@ -180,7 +204,7 @@ SAMPLING: Final = (
         dtypes=MappingProxyType({0: ("float32",), 1: ("float32",)}),
         limits=(
             Limit("mode is linear (bilinear), and padding_mode zeros or border", _other_interpolation),
-            Limit(f"images are of fixed extents, with two spatial axes and {MOST_LOOKED_UP} pixels at most", _large),
+            Limit(f"images are of fixed extents, with two spatial axes and 1 to {_MOST_PIXELS} pixels", _large),
         ),
     ),
     Decomposition(

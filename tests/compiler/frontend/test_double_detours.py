@@ -36,6 +36,14 @@ def test_a_float_that_was_cast_to_double_is_read_itself(
     assert all(output.holds for output in values.outputs)
 
 
+def test_a_half_that_an_operator_did_not_take_yet_is_asked_about_in_double() -> None:
+    model = Model(opset=13)
+    double = model.node("Cast", [model.input([2, 3], "x", TensorProto.FLOAT16)], to=TensorProto.DOUBLE)
+    model.output(model.node("IsInf", [double]), TensorProto.BOOL)
+    (_, asked) = import_graph(model.data()).host.values()
+    assert asked.inputs == (double,)
+
+
 def test_what_is_computed_in_double_stays_on_the_host() -> None:
     model = Model()
     double = model.node("Cast", [model.input([2, 3], "x")], to=TensorProto.DOUBLE)

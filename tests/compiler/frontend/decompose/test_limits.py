@@ -180,10 +180,31 @@ CASES: dict[str, tuple[str, str, Feeds, list[str], dict[str, Any]]] = {
     "nearest pixels": ("GridSample", "mode is linear", ones("x", "g"), ["y"], {"mode": "nearest"}),
     "large images": (
         "GridSample",
-        "pixels at most",
+        "1 to 32768 pixels",
         ones("x", shape=(1, 1, 256, 256)) | ones("g", shape=(1, 1, 1, 2)),
         ["y"],
         {},
+    ),
+    "many images of nothing": (
+        "GridSample",
+        "1 to 32768 pixels",
+        ones("x", shape=(1 << 20, 1, 0, 1)) | ones("g", shape=(1 << 20, 1, 1, 2)),
+        ["y"],
+        {},
+    ),
+    "a write along a long axis": (
+        "ScatterElements",
+        "along the axis that is written along",
+        ones("x", shape=(1 << 17,)) | {"i": np.zeros(1, np.int64)} | ones("u", shape=(1,)),
+        ["y"],
+        {},
+    ),
+    "a unit matrix of words": (
+        "EyeLike",
+        "an element type that the accelerator has",
+        ones("x", shape=(3, 3)),
+        ["y"],
+        {"dtype": TensorProto.STRING},
     ),
     "large grids": (
         "AffineGrid",

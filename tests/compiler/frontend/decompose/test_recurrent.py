@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 from compiler.compile import compile_model
 from compiler.errors import ModelError
+from compiler.frontend import unrolled
 from compiler.frontend.decompose.node_builder import MAX_UNROLLED
 from compiler.frontend.source import ModelSource
 from compiler.profile import builtin_profile
@@ -177,6 +178,25 @@ def test_what_does_not_fit_the_other_inputs_is_refused(index: int, shape: tuple[
     model.nodes[0].input[index] = model.weight(*shape)
     with pytest.raises(ModelError, match=why):
         import_graph(model.data())
+
+
+def test_lengths_of_other_sequences_are_refused() -> None:
+    model = layer("LSTM", batch=2)
+    model.nodes[0].input[4] = model.input([3], "lengths", TensorProto.INT32)
+    with pytest.raises(ModelError, match="input 4 must fit"):
+        import_graph(model.data())
+
+
+def test_the_layers_of_a_model_are_written_out_up_to_a_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
+    given = [model.input([12, 1, 4], "x"), model.weight(1, 20, 4), model.weight(1, 20, 5)]
+    for number in range(3):
+        model.output(model.nodes_out("LSTM", given, [f"y{number}"], name=f"layer {number}", hidden_size=5)[0])
+    assert not import_graph(model.data()).host
+    monkeypatch.setattr(unrolled, "WRITTEN_IN_MODEL", 800)
+    (host,) = import_graph(model.data()).host.values()
+    assert host.name == "layer 2"
+    assert "nodes together" in host.reason
 
 
 def test_another_hidden_size_is_refused() -> None:

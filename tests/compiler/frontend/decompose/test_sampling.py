@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler.compile import compile_model
 from compiler.errors import ModelError
 from compiler.frontend.source import ModelSource
+from compiler.profile import builtin_profile
 from compiler.simulator.reference import reference_of_graph
+from tests.compiler.planning import BY_RULES
 from tests.models import Model, import_graph, run_reference
 
 CASES: dict[str, tuple[str, list[list[int]], list[Any], dict[str, Any]]] = {
@@ -55,13 +58,24 @@ def test_images_and_positions_need_no_host(case: str) -> None:
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_positions_that_are_no_numbers_read_no_pixel() -> None:
+def test_outside_the_image_there_is_nothing_whatever_lies_at_its_edge() -> None:
     model = model_of("GridSample", [[1, 1, 3, 3], [1, 1, 3, 2]], [], {}, 16)
     graph = import_graph(model.data())
-    places = np.array([np.nan, 0, np.inf, 0, -1e30, 0], np.float32).reshape(1, 1, 3, 2)
-    given = dict(zip(graph.inputs, (np.ones((1, 1, 3, 3), np.float32), places), strict=True))
+    image = np.ones((1, 1, 3, 3), np.float32)
+    image[..., 2] = -np.inf
+    places = np.array([3, 0, -1e6, 0, 0, 5], np.float32).reshape(1, 1, 3, 2)
+    given = dict(zip(graph.inputs, (image, places), strict=True))
     found = reference_of_graph(graph, ModelSource.from_bytes(model.data()), given)[graph.outputs[0]]
-    assert found[..., 2] == 0
+    (expected,) = run_reference(model.proto(), given)
+    np.testing.assert_array_equal(found, expected)
+    assert not found.any()
+
+
+def test_a_sampled_image_has_the_same_values_on_the_chip() -> None:
+    model = model_of("GridSample", [[1, 2, 4, 3], [1, 2, 2, 2]], [], {}, 16)
+    values = compile_model(model.data(), builtin_profile("edge4"), BY_RULES).report.values
+    assert str(values.judge).startswith("ONNX Runtime")
+    assert all(output.holds for output in values.outputs)
 
 
 @pytest.mark.parametrize(
