@@ -250,7 +250,7 @@ def test_strict_refuses_a_node_of_the_host_by_its_name_and_reason(tmp_path: Path
     assert [node["node"] for node in compiled(path)["segments"][0]["host"]] == ["cell"]
     problem = compiled(path, "--strict", exit_code=3)
     assert (problem["code"], problem["node"], problem["op_type"]) == ("unsupported_op", "cell", "LSTM")
-    assert "the number of steps is fixed, and at most 24" in problem["message"]
+    assert "the number of steps is fixed, and at most 97" in problem["message"]
     assert "unsupported_op" in explained(path, "--strict", exit_code=3)
 
 

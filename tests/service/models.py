@@ -61,7 +61,7 @@ def saved(path: Path, model: Model) -> str:
 def lstm(path: Path, hidden: int = 16) -> str:
     """A recurrent `cell` of more steps than are written out, which only the host can run, and a `relu`."""
     model = Model()
-    x = model.input([40, 1, 8], "x")
+    x = model.input([100, 1, 8], "x")
     inputs = [x, model.weight(1, 4 * hidden, 8), model.weight(1, 4 * hidden, hidden)]
     y = model.node("LSTM", inputs, name="cell", hidden_size=hidden)
     model.output(model.node("Relu", [y], name="relu"))
