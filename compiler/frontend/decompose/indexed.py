@@ -21,8 +21,10 @@ from compiler.frontend.decompose.indexed_at_run_time import (
     MOST_WRITES,
     MOST_WRITTEN,
     REDUCTIONS,
+    along,
     look_up_elements,
     look_up_rows,
+    strides_of,
     write_elements,
     write_rows,
 )
@@ -32,10 +34,6 @@ from compiler.ir.symbol import Dim
 from compiler.ops.base import Call
 
 _Positions = NDArray[np.int64]
-
-
-def _strides(extents: Sequence[int]) -> list[int]:
-    return [prod(extents[number + 1 :]) for number in range(len(extents))]
 
 
 def _known(call: Call, index: int) -> _Positions | None:
@@ -92,7 +90,7 @@ def _gather_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
     if known is None:
         look_up_rows(nodes, node.input[0], data.shape, node.input[1], counts, batches=batches, out=node.output[0])
         return
-    flat = _from_front(known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
+    flat = _from_front(known, np.array(extents)) @ np.array(strides_of(extents), dtype=np.int64)
     offsets = np.arange(prod(batch), dtype=np.int64).reshape((*batch, *(1,) * (flat.ndim - len(batch))))
     flat = flat + offsets * prod(extents)
     rows = nodes.reshape(node.input[0], (prod(batch) * prod(extents), *data.shape[len(batch) + len(extents) :]))
@@ -107,13 +105,8 @@ def _gather_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
         counts = call.tensor(1).shape
         look_up_elements(nodes, node.input[0], extents, node.input[1], counts, axis=axis, out=node.output[0])
         return
-    flat = _elements(_from_front(known, extents[axis]), axis, _strides(extents))
+    flat = _elements(_from_front(known, extents[axis]), axis, strides_of(extents))
     nodes.add("Gather", nodes.reshape(node.input[0], (-1,)), nodes.constant(flat), out=node.output[0], axis=0)
-
-
-def _along(axis: int, extent: int, strides: Sequence[int]) -> _Positions:
-    """What the positions along one axis add to the flat position."""
-    return (np.arange(extent, dtype=np.int64) * strides[axis]).reshape(-1, *(1,) * (len(strides) - axis - 1))
 
 
 def _elements(positions: _Positions, axis: int, strides: Sequence[int]) -> _Positions:
@@ -121,7 +114,7 @@ def _elements(positions: _Positions, axis: int, strides: Sequence[int]) -> _Posi
     flat = positions * strides[axis]
     for other, extent in enumerate(positions.shape):
         if other != axis:
-            flat = flat + _along(other, extent, strides)
+            flat = flat + along(other, extent, strides)
     return np.asarray(flat)
 
 
@@ -133,7 +126,7 @@ def _scatter_nd(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None:
         given = (node.input[0], data.shape, node.input[1], node.input[2], counts)
         write_rows(nodes, *given, how=call.text("reduction", "none"), out=node.output[0])
         return
-    flat = _from_front(known, np.array(extents)) @ np.array(_strides(extents), dtype=np.int64)
+    flat = _from_front(known, np.array(extents)) @ np.array(strides_of(extents), dtype=np.int64)
     _written(node, call, nodes, extents, flat.reshape(-1))
 
 
@@ -160,7 +153,7 @@ def _scatter_elements(node: onnx.NodeProto, call: Call, nodes: NodeList) -> None
         )
         nodes.add("Identity", _around(nodes, node.input[0], inner, extents, box), out=node.output[0])
         return
-    flat = _elements(_from_front(known, extents[axis]), axis, _strides(extents))
+    flat = _elements(_from_front(known, extents[axis]), axis, strides_of(extents))
     _written(node, call, nodes, extents, flat.reshape(-1))
 
 
@@ -283,7 +276,7 @@ def _repeated(node: onnx.NodeProto, call: Call) -> object | None:
         found = _from_front(positions, np.array(extents[: positions.shape[-1]])).reshape(-1, positions.shape[-1])
     elif positions.ndim == len(extents):
         axis = call.axis("axis", 0, len(extents))
-        found = _elements(_from_front(positions, extents[axis]), axis, _strides(extents)).reshape(-1, 1)
+        found = _elements(_from_front(positions, extents[axis]), axis, strides_of(extents)).reshape(-1, 1)
     else:
         return None
     return reduction if len(np.unique(found, axis=0)) < len(found) else None

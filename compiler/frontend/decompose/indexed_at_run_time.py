@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiler.frontend.decompose.node_builder import NodeList
 
@@ -29,6 +30,16 @@ MOST_WRITES: Final = 32
 MOST_WRITTEN: Final = 1 << 20
 
 
+def strides_of(extents: Sequence[int]) -> list[int]:
+    """By axis how far one position is from the next in the flat data."""
+    return [prod(extents[number + 1 :]) for number in range(len(extents))]
+
+
+def along(axis: int, extent: int, strides: Sequence[int]) -> NDArray[np.int64]:
+    """What the positions along one axis add to the flat position."""
+    return (np.arange(extent, dtype=np.int64) * strides[axis]).reshape(-1, *(1,) * (len(strides) - axis - 1))
+
+
 def look_up_elements(
     nodes: NodeList, data: str, extents: Sequence[int], positions: str, counts: Sequence[int], *, axis: int, out: str
 ) -> None:
@@ -37,12 +48,11 @@ def look_up_elements(
         if other != axis and count < extent:
             data = nodes.slice(data, other, 0, count)
     inside = [extents[axis] if other == axis else count for other, count in enumerate(counts)]
-    strides = [prod(inside[other + 1 :]) for other in range(len(inside))]
+    strides = strides_of(inside)
     begins = np.zeros([1] * len(inside), dtype=np.int64)
     for other, count in enumerate(counts):
         if other != axis:
-            along = np.arange(count, dtype=np.int64) * strides[other]
-            begins = begins + along.reshape([-1 if number == other else 1 for number in range(len(inside))])
+            begins = begins + along(other, count, strides)
     flat = _from_front(nodes, positions, extents[axis], strides[axis])
     flat = nodes.add("Add", flat, nodes.constant(begins)) if begins.any() else flat
     nodes.add("Gather", nodes.reshape(data, (-1,)), flat, out=out, axis=0)
@@ -118,10 +128,10 @@ def _written(nodes: NodeList, data: str, here: str, update: str, how: str) -> st
 def _flat(nodes: NodeList, positions: str, counts: Sequence[int], extents: Sequence[int]) -> str:
     """Flat positions in axes of these extents; the last axis of the positions, which is dropped, holds coordinates."""
     parts = []
-    for number, extent in enumerate(extents):
+    for number, (extent, stride) in enumerate(zip(extents, strides_of(extents), strict=True)):
         mine = positions if len(extents) == 1 else nodes.slice(positions, len(counts) - 1, number, number + 1)
         mine = nodes.reshape(mine, counts[:-1])
-        parts.append(_from_front(nodes, mine, extent, prod(extents[number + 1 :])))
+        parts.append(_from_front(nodes, mine, extent, stride))
     flat = parts[0]
     for part in parts[1:]:
         flat = nodes.add("Add", flat, part)
