@@ -39,6 +39,7 @@ WRITTEN_MAX: Final = 2 * MAX_UNROLLED
 # ... and so many for all loops of a model, with what takes their inputs apart and puts their results together, and for
 # other nodes each of which becomes many: layers with a step at a time, writes one after another.
 WRITTEN_IN_MODEL: Final = 8 * WRITTEN_MAX
+# Nodes that take the place of another one count if they are more than this.
 _MANY: Final = 128
 _REASON: Final = "control flow runs on the host"
 NO_ROOM: Final = f"loops, layers and writes of a model become at most {WRITTEN_IN_MODEL} nodes together"
