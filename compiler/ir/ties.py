@@ -41,8 +41,9 @@ def equal_dimensions(ties: Iterable[Tie]) -> dict[str, Expression]:
         if solved is not None:
             name, expression = solved
             others = {other: _replaced(one, {name: expression}) for other, one in found.items()}
-            if None not in others.values():
-                found = {**{other: one for other, one in others.items() if one is not None}, name: expression}
+            varying = {other: one for other, one in others.items() if one is not None and one.terms}
+            if len(varying) == len(found):
+                found = {**varying, name: expression}
     return found
 
 

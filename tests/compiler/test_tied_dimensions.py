@@ -179,5 +179,12 @@ def test_ties_are_solved_for_dimensions_without_negative_parts() -> None:
     assert not solved((a, 16), (2 * a, 3 * b), (a + b, 7))
 
 
+def test_a_tie_that_leaves_another_dimension_a_single_extent_is_left_out() -> None:
+    """Were b = a, then c = 4a // b would be 4."""
+    a, b, c = (Dim.symbol(name, 50) for name in "abc")
+    ties = [(_expression(c), _expression(4 * a // b)), (_expression(a), _expression(b))]
+    assert {name: str(one) for name, one in equal_dimensions(ties).items()} == {"c": "((4*a) // (b))"}
+
+
 def _expression(extent: int) -> Expression:
     return expression_of(extent) or Expression(constant=extent)
