@@ -48,9 +48,17 @@ def _narrowed(options: Options, tied: Tied) -> Options:
         if given is not None and expression == Expression(terms=((min(same), 1),)) and min(same) in dims:
             dims[min(same)] = _common(name, min(same), given, dims[min(same)])
     for number, shape in enumerate(tables):
-        for name in tied.keys() & shape.keys():
-            if tied[name].symbols <= shape.keys() and tied[name].value(shape) != shape[name]:
-                raise _no_extent(name, str(tied[name]), shape[name], tied[name].value(shape))
+        for name in tied:
+            if name in shape and tied[name].symbols <= shape.keys() and tied[name].value(shape) != shape[name]:
+                raise RequestError(
+                    f"option tables gives dimension {printable(name, 80)!r} another extent than"
+                    f" {printable(str(tied[name]), 80)}, and ops of the model force them to be equal",
+                    code="contradicting_extents",
+                    stage="import",
+                    actual=f"{shape[name]} and {tied[name].value(shape)}",
+                    limit="equal extents in each table",
+                    hint=f"Leave {printable(name, 80)!r} out of option tables, or correct its extent",
+                )
         tables[number] = {name: extent for name, extent in shape.items() if name not in tied}
     return msgspec.structs.replace(options, dims=dims, tables=tuple(tables)) if tied else options
 

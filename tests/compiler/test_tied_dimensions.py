@@ -136,6 +136,21 @@ def test_one_of_two_dimensions_may_be_a_single_1_that_is_repeated() -> None:
     assert not compiled.misses({"unk__10": 5})
 
 
+def test_a_declared_sum_may_have_a_part_that_is_tied() -> None:
+    model = Model()
+    past, now, both = (
+        model.input([name, 8], f"x{number}") for number, name in enumerate(("past", "now", "past + now"))
+    )
+    model.output(model.node("Add", [past, now]))
+    model.output(model.relu(both))
+    compiled = Compiled.of(model, {"past": (1, 4), "now": (1, 4)})
+    assert {name: str(one) for name, one in compiled.model.graph.tied.items()} == {"past": "now"}
+    assert str(next(one for one in compiled.model.inputs if one.name == "x2").extents[0]) == "2*now"
+    assert not compiled.misses({"now": 3})
+    found = with_default_ranges(ModelSource.from_bytes(model.data()), Options())
+    assert found.dims == dict.fromkeys(("now", "past"), DimRange(min=1, max=8))
+
+
 def test_equal_dimensions_need_an_extent_in_common() -> None:
     with pytest.raises(RequestError, match="'unk__11' must be equal to unk__10") as caught:
         Compiled.of(added(), {"unk__10": (1, 5), "unk__11": (6, 9)})
