@@ -10,10 +10,11 @@ from compiler.default_ranges import with_default_ranges
 from compiler.errors import ModelError, RequestError
 from compiler.frontend.source import ModelSource
 from compiler.ir.symbol import Dim, Expression, expression_of
-from compiler.ir.ties import equal_dimensions
+from compiler.ir.ties import UnequalExtentsError, equal_dimensions
 from compiler.options import DimRange, Options
 from compiler.shapes.extents import Range
 from compiler.shapes.package import read_package
+from compiler.tied_dimensions import with_tied_dimensions
 from tests.compiler.shapes.dynamic import Compiled, Ranges
 from tests.models import Model
 
@@ -199,6 +200,29 @@ def test_a_tie_that_leaves_another_dimension_a_single_extent_is_left_out() -> No
     a, b, c = (Dim.symbol(name, 50) for name in "abc")
     ties = [(_expression(c), _expression(4 * a // b)), (_expression(a), _expression(b))]
     assert {name: str(one) for name, one in equal_dimensions(ties).items()} == {"c": "((4*a) // (b))"}
+
+
+def test_of_several_wrong_tables_the_first_dimension_is_named() -> None:
+    """The message is that of option tables, and the same in every process."""
+    names = [f"n{number}" for number in range(9)]
+    asked = Options(
+        dims={name: DimRange(min=1, max=9) for name in names},
+        tables=({name: number for number, name in enumerate(names, 1)},),
+    )
+    with pytest.raises(RequestError, match="option tables gives dimension 'n1'") as caught:
+        _tied(asked, *((Dim.symbol(name, 9), Dim.symbol(names[0], 9)) for name in names[1:]))
+    assert caught.value.actual == "2 and 1"
+
+
+def _tied(options: Options, *ties: tuple[int, int]) -> Options:
+    """The options of a compilation that some ties refuse as long as there are any."""
+
+    def compilation(options: Options, tied: Mapping[str, Expression]) -> Options:
+        if not tied:
+            raise UnequalExtentsError("unequal", ties=tuple((_expression(one), _expression(two)) for one, two in ties))
+        return options
+
+    return with_tied_dimensions(options, compilation)
 
 
 def _expression(extent: int) -> Expression:
