@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from compiler.errors import RequestError, printable
-from compiler.ir.symbol import Expression, Tie
+from compiler.ir.symbol import Expression
 from compiler.ir.ties import UnequalExtentsError, equal_dimensions
 from compiler.options import DimRange, Options
 
@@ -24,14 +24,12 @@ def with_tied_dimensions(options: Options, compilation: Callable[[Options, Tied]
     It is called again as long as it is refused for extents that differ below the maxima only. Raises what it raises,
     and RequestError where the ranges of equal dimensions have no extent in common.
     """
-    ties: tuple[Tie, ...] = ()
     tied: Tied = {}
     while True:
         try:
             return compilation(_narrowed(options, tied), tied)
         except UnequalExtentsError as error:
-            ties += error.ties
-            found = equal_dimensions(ties)
+            found = equal_dimensions(error.ties, tied)
             if len(found) == len(tied):
                 raise
             tied = found

@@ -10,7 +10,7 @@ from compiler.default_ranges import with_default_ranges
 from compiler.errors import ModelError, RequestError
 from compiler.frontend.source import ModelSource
 from compiler.ir.symbol import Dim, Expression, expression_of
-from compiler.ir.ties import UnequalExtentsError, equal_dimensions
+from compiler.ir.ties import UnequalExtentsError, _replaced, equal_dimensions
 from compiler.options import DimRange, Options
 from compiler.shapes.extents import Range
 from compiler.shapes.package import read_package
@@ -200,6 +200,33 @@ def test_a_tie_that_leaves_another_dimension_a_single_extent_is_left_out() -> No
     a, b, c = (Dim.symbol(name, 50) for name in "abc")
     ties = [(_expression(c), _expression(4 * a // b)), (_expression(a), _expression(b))]
     assert {name: str(one) for name, one in equal_dimensions(ties).items()} == {"c": "((4*a) // (b))"}
+
+
+def test_ties_that_divide_by_remainders_say_what_they_can() -> None:
+    a, b, c, d = (Dim.symbol(name, 50) for name in "abcd")
+    ties = [(_expression((9 - a // c) // (b % 8)), _expression(a // 3)), (_expression(c), _expression(d))]
+    assert {name: str(one) for name, one in equal_dimensions(ties).items()} == {"d": "c"}
+    assert not equal_dimensions([(_expression((9 - a // c) // (b % 1009)), _expression(a // 3))])
+
+
+def test_products_of_several_dimensions_are_compared() -> None:
+    n, o, p, q = (Dim.symbol(name, 3) for name in "nopq")
+    ((name, one),) = equal_dimensions([(_expression(n * p * q * 8), _expression(o * p * q * 8))]).items()
+    assert (name, str(one)) == ("o", "n")
+
+
+def test_ties_of_many_dimensions_are_not_tried_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewritten = []
+    monkeypatch.setattr("compiler.ir.ties._replaced", lambda one, known: rewritten.append(one) or _replaced(one, known))
+    few = [Dim.symbol(f"a{number:02}", 9) for number in range(28)]
+    half = [sum(few[:14]) // 7, sum(few[14:]) // 7]
+    assert not equal_dimensions([(_expression(half[0]), _expression(half[1]))])
+    assert len(rewritten) == 2
+    a, b, c = few[:3]
+    ties = [(_expression((a + b + number) // 7), _expression(c // 5)) for number in range(2000)]
+    rewritten.clear()
+    assert not equal_dimensions(ties)
+    assert len(rewritten) < 4500
 
 
 def test_of_several_wrong_tables_the_first_dimension_is_named() -> None:
