@@ -152,6 +152,50 @@ def test_a_declared_sum_may_have_a_part_that_is_tied() -> None:
     assert found.dims == dict.fromkeys(("now", "past"), DimRange(min=1, max=8))
 
 
+def test_a_said_dimension_has_the_extents_that_were_asked_of_it() -> None:
+    a, b, c = (Dim.symbol(name, 50) for name in "abc")
+
+    def asked(**dims: tuple[int, ...]) -> Options:
+        named = {name: dict(zip(("min", "max", "step"), ends, strict=False)) for name, ends in dims.items()}
+        return Options(dims={name: DimRange(**ends) for name, ends in named.items()})
+
+    for options, tie in (
+        (asked(a=(1, 4), b=(1, 3), c=(2, 7)), (c, a + b)),
+        (asked(a=(1, 4), b=(1, 3), c=(1, 100)), (c, a + b)),
+        (asked(a=(2, 8, 2), b=(4, 32, 4)), (b, 2 * a)),
+    ):
+        assert _tied(options, tie).dims == {
+            name: one for name, one in options.dims.items() if name != str(tie[0].expression)
+        }
+    for options, tie, actual, limit in (
+        (asked(a=(1, 4), b=(1, 3), c=(100, 200)), (c, a + b), "100 to 200 and 2 to 7", "an extent in both"),
+        (asked(a=(1, 4), b=(1, 3), c=(2, 4)), (c, a + b), "2 to 7", "2 to 4"),
+        (asked(a=(1, 8), b=(1, 8)), (b, 2 * a), "2 to 16", "1 to 8"),
+        (asked(a=(1, 8), b=(4, 32, 4)), (b, 4 * a - 2 * a), "2 to 16", "4 to 32 in steps of 4"),
+        (asked(a=(2, 9), b=(4, 32, 4)), (b, 2 * a), "4 to 18", "4 to 32 in steps of 4"),
+        (asked(a=(1, 8), c=(1, 4)), (c, a // 2), "0 to 4", "1 to 4"),
+    ):
+        with pytest.raises(RequestError, match=str(tie[0].expression)) as caught:
+            _tied(options, tie)
+        assert (caught.value.code, caught.value.actual, caught.value.limit) == ("contradicting_extents", actual, limit)
+
+
+def test_ranges_of_equal_dimensions_do_not_become_a_single_extent() -> None:
+    tie = (Dim.symbol("a", 5), Dim.symbol("b", 9))
+    with pytest.raises(RequestError, match=r"'b' must be equal to a .* the extent 5 alone") as caught:
+        _tied(Options(dims={"a": DimRange(max=5), "b": DimRange(min=5, max=9)}), tie)
+    assert caught.value.actual == "5 to 9 and 1 to 5"
+
+
+def test_an_error_of_what_is_left_names_the_dimensions_that_are_gone() -> None:
+    model = Model()
+    x, y = model.input(["a", 8], "x"), model.input(["b", 8], "y")
+    model.output(model.node("Add", [x, y]))
+    model.output(model.node("Add", [model.node("Concat", [x, model.weight(1, 8)], axis=0), y]))
+    with pytest.raises(ModelError, match="where other ops force b = a"):
+        Compiled.of(model, {"a": (1, 5), "b": (1, 6)})
+
+
 def test_equal_dimensions_need_an_extent_in_common() -> None:
     with pytest.raises(RequestError, match="'unk__11' must be equal to unk__10") as caught:
         Compiled.of(added(), {"unk__10": (1, 5), "unk__11": (6, 9)})
@@ -216,8 +260,13 @@ def test_products_of_several_dimensions_are_compared() -> None:
 
 
 def test_ties_of_many_dimensions_are_not_tried_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewritten = []
-    monkeypatch.setattr("compiler.ir.ties._replaced", lambda one, known: rewritten.append(one) or _replaced(one, known))
+    rewritten: list[Expression] = []
+
+    def counted(one: Expression, known: Mapping[str, Expression]) -> Expression | None:
+        rewritten.append(one)
+        return _replaced(one, known)
+
+    monkeypatch.setattr("compiler.ir.ties._replaced", counted)
     few = [Dim.symbol(f"a{number:02}", 9) for number in range(28)]
     half = [sum(few[:14]) // 7, sum(few[14:]) // 7]
     assert not equal_dimensions([(_expression(half[0]), _expression(half[1]))])
