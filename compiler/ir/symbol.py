@@ -171,7 +171,7 @@ def unknown_extent(value: int, ties: tuple[Tie, ...] = ()) -> Dim:
 def ties_of(a: int, b: int) -> tuple[Tie, ...]:
     """What would have to hold for two numbers to be equal at all extents; nothing if neither may vary."""
     left, right = _as_expression(a), _as_expression(b)
-    if left is None or right is None or _DROPPED in (left, right) or not (left.terms or right.terms):
+    if left is None or right is None or _DROPPED is left or _DROPPED is right or not (left.terms or right.terms):
         return ()
     return ((left, right),) if left != right else ()
 

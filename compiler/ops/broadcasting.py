@@ -33,6 +33,15 @@ def broadcast_shapes(call: Call, shapes: tuple[tuple[int, ...], ...]) -> tuple[i
     return tuple(result)
 
 
+def check_broadcasts(call: Call, index: int, output: tuple[int, ...], message: str) -> None:
+    """Raises ModelError with the message if an input does not broadcast to a shape that it leaves as it is."""
+    shape = call.tensor(index).shape
+    if broadcast_shapes(call, (output, shape)) != output:
+        pairs = zip(reversed(shape), reversed(output), strict=False)
+        ties = tuple(tie for mine, its in pairs if mine not in (1, its) for tie in ties_of(mine, its))
+        call.fail(message, actual=shape, limit=output, ties=ties if len(shape) <= len(output) else ())
+
+
 def repeated(a: int, b: int) -> int:
     """The extent of the broadcast of extents `a` and `b`: 1 repeats.
 

@@ -72,6 +72,25 @@ def masked() -> Model:
     return model
 
 
+def questioned() -> Model:
+    model = Model()
+    model.output(model.node("Add", [model.input(["?", 8], "x"), model.input(["n", 8], "y")]))
+    return model
+
+
+def added_to_product() -> Model:
+    model = Model()
+    model.output(model.node("Gemm", [model.input(["n", 4], "x"), model.weight(4, 8), model.input(["p", 8], "c")]))
+    return model
+
+
+def scaled() -> Model:
+    model = Model()
+    x, scale, bias = (model.input(shape, f"x{number}") for number, shape in enumerate(([3, "n"], ["p"], ["q"])))
+    model.output(model.node("LayerNormalization", [x, scale, bias], axis=-1))
+    return model
+
+
 @pytest.mark.parametrize(
     ("build", "ranges", "tied", "left"),
     [
@@ -79,6 +98,9 @@ def masked() -> Model:
         (joined, {"a": (1, 5), "b": (1, 6), "c": (2, 7)}, {"b": "a", "c": "a"}, {"a": (2, 5)}),
         (multiplied, {"k": (1, 5), "l": (1, 9), "m": (1, 3)}, {"l": "k"}, {"k": (1, 5), "m": (1, 3)}),
         (transposed, {"k": (1, 5), "l": (1, 5), "m": (1, 3)}, {"l": "k"}, {"k": (1, 5), "m": (1, 3)}),
+        (added_to_product, {"n": (1, 5), "p": (1, 5)}, {"p": "n"}, {"n": (1, 5)}),
+        (scaled, {"n": (1, 5), "p": (1, 5), "q": (1, 5)}, {"p": "n", "q": "n"}, {"n": (1, 5)}),
+        (questioned, {"?": (1, 4), "n": (1, 4)}, {"n": "?"}, {"?": (1, 4)}),
         (reshaped, {"n": (1, 4), "o": (1, 4)}, {"o": "n"}, {"n": (1, 4)}),
         (pooled, {"h": (2, 9), "k": (2, 9)}, {"k": "h"}, {"h": (2, 9)}),
         (
