@@ -21,8 +21,8 @@ Tied = Mapping[str, Expression]
 def with_tied_dimensions(options: Options, compilation: Callable[[Options, Tied], Result]) -> Result:
     """The result of `compilation` for the dimensions that are left when those that ops force to be equal are one.
 
-    It is called again as long as it is refused for extents that differ below the maxima only. Raises what it raises,
-    and RequestError where the ranges of equal dimensions have one extent in common or none, and where a dimension that
+    It is called again as long as it is refused for extents that ties make equal. An import tells most ties at once: an
+    extent that is known if its ties hold has ties of its own. Raises what `compilation` raises, and RequestError where the ranges of equal dimensions have one extent in common or none, and where a dimension that
     others say takes extents that the options do not give it.
     """
     tied: Tied = {}

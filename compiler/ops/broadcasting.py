@@ -7,7 +7,7 @@ as nothing but the request says when, such extents are taken as equal, and their
 from __future__ import annotations
 
 from compiler.ir.box import WHOLE, AxisMap, same
-from compiler.ir.symbol import Dim, bounds_of, ties_in, ties_of, unknown_extent
+from compiler.ir.symbol import Dim, bounds_of, tied_extent, ties_of, unknown_extent
 from compiler.ops.base import Call
 
 
@@ -56,6 +56,6 @@ def repeated(a: int, b: int) -> int:
 def agreed(a: int, b: int) -> int:
     """The common extent of two tensors; of unknown expression if they differ for some dynamic sizes."""
     if bounds_of(a - b) != (0, 0):
-        return unknown_extent(int(a), (*ties_in((a, b)), *ties_of(a, b)))
+        return tied_extent(a, b)
     # of two equal extents the varying one is kept
     return a if isinstance(a, Dim) else b

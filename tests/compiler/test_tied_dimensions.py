@@ -159,6 +159,19 @@ def test_one_of_two_dimensions_may_be_a_single_1_that_is_repeated() -> None:
     assert not compiled.misses({"unk__10": 5})
 
 
+def test_ties_of_a_chain_are_found_by_one_import() -> None:
+    model = Model()
+    names = [f"n{number}" for number in range(6)]
+    found = model.input([names[0], 8], "x0")
+    for name in names[1:]:
+        found = model.relu(model.node("Add", [found, model.input([name, 8], f"x_{name}")]))
+    model.output(found)
+    ties = model.graph(dict.fromkeys(names, 4)).ties
+    assert {name: str(one) for name, one in equal_dimensions(ties).items()} == dict.fromkeys(names[1:], "n0")
+    found_dims = with_default_ranges(ModelSource.from_bytes(model.data()), Options()).dims
+    assert found_dims == dict.fromkeys(names, DimRange(max=8))
+
+
 def test_a_declared_sum_may_have_a_part_that_is_tied() -> None:
     model = Model()
     past, now, both = (
