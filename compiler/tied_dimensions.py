@@ -22,8 +22,9 @@ def with_tied_dimensions(options: Options, compilation: Callable[[Options, Tied]
     """The result of `compilation` for the dimensions that are left when those that ops force to be equal are one.
 
     It is called again as long as it is refused for extents that ties make equal. An import tells most ties at once: an
-    extent that is known if its ties hold has ties of its own. Raises what `compilation` raises, and RequestError where the ranges of equal dimensions have one extent in common or none, and where a dimension that
-    others say takes extents that the options do not give it.
+    extent that is known if its ties hold has ties of its own. Raises what `compilation` raises, and RequestError
+    where the ranges of equal dimensions have one extent in common or none, and where a dimension that others say takes
+    extents that the options do not give it.
     """
     tied: Tied = {}
     while True:
@@ -129,7 +130,7 @@ def _refuse_others(
             stage="import",
             actual=f"{low} to {high}",
             limit=_text(given) + (f" in steps of {asked.step}" if asked.step > 1 else ""),
-            hint=f"Give {others} ranges that keep to this"
+            hint=f"Narrow the ranges of {others}"
             + (f", or {printable(name, 80)!r} the range {low} to {high}" if low > 0 else ""),
         )
 
