@@ -5,8 +5,8 @@ from; from there every dimension is widened alone: in the smallest step that the
 extent at which no tensor is empty, up to 8 along the first axis of inputs (the batch) and 256 elsewhere. Where import
 decides differently within these ranges, each is narrowed alone, then all together. So are they while the tensors at the
 maxima take more than 64 MiB. Dimensions that ops force to be equal to others have the extents that these give: imports
-that let all vary, or leave one at 1, tell which these are. The search ends after a number of imports that depends on the
-model's size alone, beside the first few that find where to start; extents that were not tried by then count as refused.
+that let all vary, or leave one at 1, tell which these are. Beside the first few, which find where to start, the search
+makes a number of imports that depends on the model's size alone; extents that were not tried by then count as refused.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ def added_to_product() -> Model:
 
 def scaled() -> Model:
     model = Model()
-    x, scale, bias = (model.input(shape, f"x{number}") for number, shape in enumerate(([3, "n"], ["p"], ["q"])))
+    x = model.input([3, "n"], "x")
+    scale, bias = (model.input([name], f"x{name}") for name in "pq")
     model.output(model.node("LayerNormalization", [x, scale, bias], axis=-1))
     return model
 
