@@ -7,7 +7,7 @@ texts that it covers. Ops that take the inputs together say which of them are eq
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import combinations
+from itertools import combinations, islice
 from math import gcd
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,8 +20,8 @@ from compiler.ir.symbol import Dim, Expression, Tie, expression_of
 _VALUE: Final = 1009
 # A tie of more dimensions than this says none by making two of them equal: there are too many pairs to try.
 _MOST_NAMES: Final = 8
-# Ties of one refusal for which pairs are tried.
-_MOST_PAIRED: Final = 64
+# Ties of one refusal that are solved. What the others say comes with the next refusal.
+_MOST_TIES: Final = 128
 
 
 class UnequalExtentsError(ModelError):
@@ -42,19 +42,15 @@ def equal_dimensions(
     at some extents: whoever knows the ranges refuses these. Of two dimensions the one whose name comes first stays.
     One that would have a single extent is left: whoever asks for more should hear that there are none. A tie of
     compounds, such as `h // 2` and `k // 2`, makes two dimensions equal if that makes its sides equal: this asks for
-    more than the op does, and is tried for the first ties of a few dimensions. Ties that give no dimension are left
-    out.
+    more than the op does, and is tried for ties of a few dimensions. Ties that give no dimension are left out, and all
+    after the first 128.
     """
     found = dict(known)
-    tried = 0
-    for tie in ties:
+    for tie in islice(ties, _MOST_TIES):
         left, right = (_replaced(side, found) for side in tie)
         if left is None or right is None:
             continue
-        solved = _summand(left, right)
-        if solved is None and tried < _MOST_PAIRED:
-            tried += 1
-            solved = _pair(left, right)
+        solved = _summand(left, right) or _pair(left, right)
         if solved is not None:
             name, expression = solved
             others = {other: _replaced(one, {name: expression}) for other, one in found.items()}
