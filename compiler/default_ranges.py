@@ -4,9 +4,9 @@ The model is imported at single extents, again and again. The first extents at w
 from; from there every dimension is widened alone: in the smallest step that the model allows, down to the least
 extent at which no tensor is empty, up to 8 along the first axis of inputs (the batch) and 256 elsewhere. Where import
 decides differently within these ranges, each is narrowed alone, then all together. So are they while the tensors at the
-maxima take more than 64 MiB. Dimensions that ops force to be equal to others have the extents that these give. The
-search ends after a number of imports that depends on the model's size alone; extents that were not tried by then count
-as refused.
+maxima take more than 64 MiB. Dimensions that ops force to be equal to others have the extents that these give: imports
+that let all vary, or leave one at 1, tell which these are. Beside the first few, which find where to start, the search
+makes a number of imports that depends on the model's size alone; extents that were not tried by then count as refused.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from compiler.frontend.read import OnnxModel, ReadModel
 from compiler.frontend.source import ModelSource
 from compiler.frontend.validate import ValidateModel
 from compiler.ir.graph import Graph
-from compiler.ir.symbol import Expression
-from compiler.ir.ties import UnequalExtentsError
+from compiler.ir.symbol import Expression, Tie
+from compiler.ir.ties import UnequalExtentsError, equal_dimensions
 from compiler.options import DimRange, Options
 from compiler.pipeline import Observer, SilentObserver, run_passes
 from compiler.shapes.agreement import CheckExtents
 from compiler.shapes.declared import declared_inputs
 from compiler.shapes.extents import Range
 from compiler.shapes.instance import refuse_what_is_at_maxima
-from compiler.tied_dimensions import Tied, with_tied_dimensions
+from compiler.tied_dimensions import Tied, said_bounds
 from compiler.units import DTYPE_NAMES
 
 # The largest extents of default ranges: along the first axis of inputs, which is the batch, and along others.
@@ -131,24 +131,31 @@ class _Search:
     def _tied_at(self, base: Mapping[str, int]) -> Tied:
         """The dimensions that ops force to be equal to others: an import tells that lets all vary, or one alone."""
 
-        def compilation(options: Options, tied: Tied) -> Tied:
-            most, least = options.maxima, options.minima
-            for low, high in ((least, most), *(({**most, name: 1},) * 2 for name in most)):
-                try:
-                    lower = LowerModel(dims=high, minima=low, tied=tied)
-                    refuse_what_is_at_maxima(run_passes((lower,), self.model, SilentObserver())[0])
-                except TesseraError as error:
-                    if isinstance(error, UnequalExtentsError) and error.ties:
-                        raise
-            return tied
+        tied: Tied = {}
+        while len(base) > 1:
+            most = {name: max(extent, 2) for name, extent in base.items() if name not in tied}
+            ties = self._ties_at(most, tied)
+            found = equal_dimensions(ties, tied)
+            if not ties:
+                return tied
+            if len(found) == len(tied):
+                break  # import does not say which dimensions are equal
+            tied = found
+        return {}
 
-        if len(base) == 1:
-            return {}
-        try:
-            dims = {name: DimRange(min=1, max=max(extent, 2)) for name, extent in base.items()}
-            return with_tied_dimensions(Options(dims={**dims}), compilation)
-        except TesseraError:  # import does not say which dimensions are equal
-            return {}
+    def _ties_at(self, most: Mapping[str, int], tied: Tied) -> tuple[Tie, ...]:
+        """What the first import asks for that is refused for unequal extents; nothing if none is."""
+        for low, high in ((dict.fromkeys(most, 1), most), *(({**most, name: 1},) * 2 for name in most)):
+            try:
+                refuse_what_is_at_maxima(self._import(low, high, frozenset(), tied))
+            except UnequalExtentsError as error:
+                if error.ties:
+                    return error.ties
+            except CompilationCancelledError:
+                raise
+            except TesseraError:  # refused for another reason, or the search has made all its imports
+                continue
+        return ()
 
     def _widest(self, name: str, base: Mapping[str, int]) -> Range:
         """How far one dimension may go while the others stay."""
@@ -224,14 +231,18 @@ class _Search:
         except TesseraError:  # the model is none at these extents
             return None
 
-    def _import(self, minima: Mapping[str, int], maxima: Mapping[str, int], plain: frozenset[str]) -> Graph:
+    def _import(
+        self, minima: Mapping[str, int], maxima: Mapping[str, int], plain: frozenset[str], tied: Tied | None = None
+    ) -> Graph:
         if self.observer.cancelled():
             raise CompilationCancelledError(_PHASE)
         if self.imports_left is not None:
             if not self.imports_left:
                 raise LimitError("default ranges have been looked for long enough", stage="import", limit=_MOST_NODES)
             self.imports_left -= 1
-        lower = LowerModel(dims=dict(maxima), minima=dict(minima), plain=plain, tied=self.tied)
+        lower = LowerModel(
+            dims=dict(maxima), minima=dict(minima), plain=plain, tied=self.tied if tied is None else tied
+        )
         graph, _ = run_passes((lower,), self.model, SilentObserver())
         assert isinstance(graph, Graph)
         return graph
@@ -240,8 +251,9 @@ class _Search:
 def _said(expression: Expression, ranges: Mapping[str, Range]) -> Range:
     """The range of a dimension that others say."""
     parts = {name: ranges[name] for name in expression.symbols}
-    low = expression.value({name: one.low for name, one in parts.items()})
+    extents = {name: range(one.low, one.high + 1, one.step) for name, one in parts.items()}
     high = expression.value({name: one.high for name, one in parts.items()})
+    low, high, _ = said_bounds(expression, extents, range(1)) or (1, high, False)
     is_other = expression == Expression(terms=tuple((name, 1) for name in parts)) and len(parts) == 1
     return Range(low=low, high=high, step=next(iter(parts.values())).step if is_other else 1)
 

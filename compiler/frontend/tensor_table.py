@@ -183,13 +183,22 @@ class ValueTable:
             self.fixed_dims[name] = self._dimension(name)
             return self.fixed_dims[name]
         said = self.said.get(name)
-        absent = [name] if said is None else sorted(said.symbols - set(self.dims))
+        absent = [name] if said is None else sorted(self._parts(said) - set(self.dims))
         if said is not None and not absent:
-            self.fixed_dims[name] = said.value({part: self._dimension(part) for part in said.symbols})
+            self.fixed_dims[name] = self._value(said)
             return self.fixed_dims[name]
         for one in absent:
             missing.setdefault(one, (what, axis))
         return 1
+
+    def _parts(self, said: Expression) -> frozenset[str]:
+        """The dimensions that an expression is made of, where tied ones are what they are tied to."""
+        return frozenset().union(*(self.tied[n].symbols if n in self.tied else {n} for n in said.symbols))
+
+    def _value(self, said: Expression) -> int:
+        return said.value(
+            {n: self._value(self.tied[n]) if n in self.tied else self._dimension(n) for n in said.symbols}
+        )
 
     def _dimension(self, name: str) -> int:
         extent = self.dims[name]

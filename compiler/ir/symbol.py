@@ -98,12 +98,13 @@ Tie = tuple[Expression, Expression]
 class Dim(int):
     """A varying extent: its value at the maxima, its expression, and the bounds of its symbols.
 
-    One that varies in an unknown way may have `ties`: were these expressions equal, it would be known.
+    One that varies in an unknown way may have `ties`: were these expressions equal, it would be `tied`.
     """
 
     expression: Expression
     limits: Limits
     ties: tuple[Tie, ...] = ()
+    tied: Expression | None = None
 
     @classmethod
     def symbol(cls, name: str, maximum: int, minimum: int = 1) -> Dim:
@@ -168,10 +169,25 @@ def unknown_extent(value: int, ties: tuple[Tie, ...] = ()) -> Dim:
     return found
 
 
+def tied_extent(a: int, b: int) -> Dim:
+    """The extent that two numbers would be if they were equal at all extents, which they are not; `a` at the maxima."""
+    found = unknown_extent(int(a), tuple(dict.fromkeys((*ties_in((a, b)), *ties_of(a, b)))))
+    found.tied = _once_tied(a if isinstance(a, Dim) else b)
+    return found
+
+
+def _once_tied(value: int) -> Expression | None:
+    """The expression of a number, if its ties hold; None for one that varies in an unknown way even so."""
+    return value.tied if isinstance(value, Dim) and value.expression is _DROPPED else _as_expression(value)
+
+
 def ties_of(a: int, b: int) -> tuple[Tie, ...]:
-    """What would have to hold for two numbers to be equal at all extents; nothing if neither may vary."""
-    left, right = _as_expression(a), _as_expression(b)
-    if left is None or right is None or _DROPPED in (left, right) or not (left.terms or right.terms):
+    """What would have to hold, beside their own ties, for two numbers to be equal at all extents.
+
+    Nothing if neither may vary, or if one varies in an unknown way.
+    """
+    left, right = _once_tied(a), _once_tied(b)
+    if left is None or right is None or not (left.terms or right.terms):
         return ()
     return ((left, right),) if left != right else ()
 

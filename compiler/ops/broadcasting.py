@@ -7,7 +7,7 @@ as nothing but the request says when, such extents are taken as equal, and their
 from __future__ import annotations
 
 from compiler.ir.box import WHOLE, AxisMap, same
-from compiler.ir.symbol import Dim, bounds_of, ties_in, ties_of, unknown_extent
+from compiler.ir.symbol import Dim, bounds_of, tied_extent, ties_of, unknown_extent
 from compiler.ops.base import Call
 
 
@@ -33,6 +33,15 @@ def broadcast_shapes(call: Call, shapes: tuple[tuple[int, ...], ...]) -> tuple[i
     return tuple(result)
 
 
+def check_broadcasts(call: Call, index: int, output: tuple[int, ...], message: str) -> None:
+    """Raises ModelError with the message if an input does not broadcast to a shape that it leaves as it is."""
+    shape = call.tensor(index).shape
+    if broadcast_shapes(call, (output, shape)) != output:
+        pairs = zip(reversed(shape), reversed(output), strict=False)
+        ties = tuple(tie for mine, its in pairs if mine not in (1, its) for tie in ties_of(mine, its))
+        call.fail(message, actual=shape, limit=output, ties=ties if len(shape) <= len(output) else ())
+
+
 def repeated(a: int, b: int) -> int:
     """The extent of the broadcast of extents `a` and `b`: 1 repeats.
 
@@ -47,6 +56,6 @@ def repeated(a: int, b: int) -> int:
 def agreed(a: int, b: int) -> int:
     """The common extent of two tensors; of unknown expression if they differ for some dynamic sizes."""
     if bounds_of(a - b) != (0, 0):
-        return unknown_extent(int(a), (*ties_in((a, b)), *ties_of(a, b)))
+        return tied_extent(a, b)
     # of two equal extents the varying one is kept
     return a if isinstance(a, Dim) else b

@@ -22,7 +22,7 @@ from compiler.ops.base import (
     Work,
     default_axes,
 )
-from compiler.ops.broadcasting import broadcast_access, broadcast_shapes
+from compiler.ops.broadcasting import broadcast_access, broadcast_shapes, check_broadcasts
 from compiler.ops.compute_types import Values, narrowed, summable
 from compiler.ops.contraction import Product
 
@@ -125,8 +125,8 @@ class Gemm(Product):
                 limit="equal inner extents",
                 ties=ties_of(inner, inner_b),
             )
-        if call.has(2) and broadcast_shapes(call, (call.tensor(2).shape, (rows, columns))) != (rows, columns):
-            call.fail("C does not broadcast to the product", actual=call.tensor(2).shape, limit=(rows, columns))
+        if call.has(2):
+            check_broadcasts(call, 2, (rows, columns), "C does not broadcast to the product")
         return Inferred(
             shape=(rows, columns),
             dtype=call.tensor(0).dtype,

@@ -20,7 +20,7 @@ from compiler.ops.base import (
     OpKind,
     Work,
 )
-from compiler.ops.broadcasting import broadcast_access, broadcast_shapes
+from compiler.ops.broadcasting import broadcast_access, check_broadcasts
 from compiler.ops.compute_types import Values, narrowed, widened
 from compiler.ops.slab import Box, aligned, whole_along
 
@@ -167,10 +167,7 @@ class LayerNormalization(OpKind):
         axis = call.axis("axis", -1, len(data.shape))
         kept = (0, 1, 2) if call.has(2) else (0, 1)
         for index in kept[1:]:
-            if broadcast_shapes(call, (data.shape, call.tensor(index).shape)) != data.shape:
-                call.fail(
-                    f"input {index} does not broadcast to the input", actual=call.tensor(index).shape, limit=data.shape
-                )
+            check_broadcasts(call, index, data.shape, f"input {index} does not broadcast to the input")
         return Inferred(
             shape=data.shape,
             dtype=data.dtype,

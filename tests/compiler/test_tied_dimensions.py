@@ -10,10 +10,11 @@ from compiler.default_ranges import with_default_ranges
 from compiler.errors import ModelError, RequestError
 from compiler.frontend.source import ModelSource
 from compiler.ir.symbol import Dim, Expression, expression_of
-from compiler.ir.ties import equal_dimensions
+from compiler.ir.ties import UnequalExtentsError, _replaced, equal_dimensions
 from compiler.options import DimRange, Options
 from compiler.shapes.extents import Range
 from compiler.shapes.package import read_package
+from compiler.tied_dimensions import with_tied_dimensions
 from tests.compiler.shapes.dynamic import Compiled, Ranges
 from tests.models import Model
 
@@ -71,6 +72,26 @@ def masked() -> Model:
     return model
 
 
+def questioned() -> Model:
+    model = Model()
+    model.output(model.node("Add", [model.input(["?", 8], "x"), model.input(["n", 8], "y")]))
+    return model
+
+
+def added_to_product() -> Model:
+    model = Model()
+    model.output(model.node("Gemm", [model.input(["n", 4], "x"), model.weight(4, 8), model.input(["p", 8], "c")]))
+    return model
+
+
+def scaled() -> Model:
+    model = Model()
+    x = model.input([3, "n"], "x")
+    scale, bias = (model.input([name], f"x{name}") for name in "pq")
+    model.output(model.node("LayerNormalization", [x, scale, bias], axis=-1))
+    return model
+
+
 @pytest.mark.parametrize(
     ("build", "ranges", "tied", "left"),
     [
@@ -78,6 +99,9 @@ def masked() -> Model:
         (joined, {"a": (1, 5), "b": (1, 6), "c": (2, 7)}, {"b": "a", "c": "a"}, {"a": (2, 5)}),
         (multiplied, {"k": (1, 5), "l": (1, 9), "m": (1, 3)}, {"l": "k"}, {"k": (1, 5), "m": (1, 3)}),
         (transposed, {"k": (1, 5), "l": (1, 5), "m": (1, 3)}, {"l": "k"}, {"k": (1, 5), "m": (1, 3)}),
+        (added_to_product, {"n": (1, 5), "p": (1, 5)}, {"p": "n"}, {"n": (1, 5)}),
+        (scaled, {"n": (1, 5), "p": (1, 5), "q": (1, 5)}, {"p": "n", "q": "n"}, {"n": (1, 5)}),
+        (questioned, {"?": (1, 4), "n": (1, 4)}, {"n": "?"}, {"?": (1, 4)}),
         (reshaped, {"n": (1, 4), "o": (1, 4)}, {"o": "n"}, {"n": (1, 4)}),
         (pooled, {"h": (2, 9), "k": (2, 9)}, {"k": "h"}, {"h": (2, 9)}),
         (
@@ -136,6 +160,78 @@ def test_one_of_two_dimensions_may_be_a_single_1_that_is_repeated() -> None:
     assert not compiled.misses({"unk__10": 5})
 
 
+def test_ties_of_a_chain_are_found_by_one_import() -> None:
+    model = Model()
+    names = [f"n{number}" for number in range(6)]
+    found = model.input([names[0], 8], "x0")
+    for name in names[1:]:
+        found = model.relu(model.node("Add", [found, model.input([name, 8], f"x_{name}")]))
+    model.output(found)
+    ties = model.graph(dict.fromkeys(names, 4)).ties
+    assert {name: str(one) for name, one in equal_dimensions(ties).items()} == dict.fromkeys(names[1:], "n0")
+    found_dims = with_default_ranges(ModelSource.from_bytes(model.data()), Options()).dims
+    assert found_dims == dict.fromkeys(names, DimRange(max=8))
+
+
+def test_a_declared_sum_may_have_a_part_that_is_tied() -> None:
+    model = Model()
+    past, now, both = (
+        model.input([name, 8], f"x{number}") for number, name in enumerate(("past", "now", "past + now"))
+    )
+    model.output(model.node("Add", [past, now]))
+    model.output(model.relu(both))
+    compiled = Compiled.of(model, {"past": (1, 4), "now": (1, 4)})
+    assert {name: str(one) for name, one in compiled.model.graph.tied.items()} == {"past": "now"}
+    assert str(next(one for one in compiled.model.inputs if one.name == "x2").extents[0]) == "2*now"
+    assert not compiled.misses({"now": 3})
+    found = with_default_ranges(ModelSource.from_bytes(model.data()), Options())
+    assert found.dims == dict.fromkeys(("now", "past"), DimRange(min=1, max=8))
+
+
+def test_a_said_dimension_has_the_extents_that_were_asked_of_it() -> None:
+    a, b, c = (Dim.symbol(name, 50) for name in "abc")
+
+    def asked(**dims: tuple[int, ...]) -> Options:
+        named = {name: dict(zip(("min", "max", "step"), ends, strict=False)) for name, ends in dims.items()}
+        return Options(dims={name: DimRange(**ends) for name, ends in named.items()})
+
+    for options, tie in (
+        (asked(a=(1, 4), b=(1, 3), c=(2, 7)), (c, a + b)),
+        (asked(a=(1, 4), b=(1, 3), c=(1, 100)), (c, a + b)),
+        (asked(a=(2, 8, 2), b=(4, 32, 4)), (b, 2 * a)),
+    ):
+        assert _tied(options, tie).dims == {
+            name: one for name, one in options.dims.items() if name != str(tie[0].expression)
+        }
+    for options, tie, actual, limit in (
+        (asked(a=(1, 4), b=(1, 3), c=(100, 200)), (c, a + b), "100 to 200 and 2 to 7", "an extent in both"),
+        (asked(a=(1, 4), b=(1, 3), c=(2, 4)), (c, a + b), "2 to 7", "2 to 4"),
+        (asked(a=(1, 8), b=(1, 8)), (b, 2 * a), "2 to 16", "1 to 8"),
+        (asked(a=(1, 8), b=(4, 32, 4)), (b, 4 * a - 2 * a), "2 to 16", "4 to 32 in steps of 4"),
+        (asked(a=(2, 9), b=(4, 32, 4)), (b, 2 * a), "4 to 18", "4 to 32 in steps of 4"),
+        (asked(a=(1, 8), c=(1, 4)), (c, a // 2), "0 to 4", "1 to 4"),
+    ):
+        with pytest.raises(RequestError, match=str(tie[0].expression)) as caught:
+            _tied(options, tie)
+        assert (caught.value.code, caught.value.actual, caught.value.limit) == ("contradicting_extents", actual, limit)
+
+
+def test_ranges_of_equal_dimensions_do_not_become_a_single_extent() -> None:
+    tie = (Dim.symbol("a", 5), Dim.symbol("b", 9))
+    with pytest.raises(RequestError, match=r"'b' must be equal to a .* the extent 5 alone") as caught:
+        _tied(Options(dims={"a": DimRange(max=5), "b": DimRange(min=5, max=9)}), tie)
+    assert caught.value.actual == "5 to 9 and 1 to 5"
+
+
+def test_an_error_of_what_is_left_names_the_dimensions_that_are_gone() -> None:
+    model = Model()
+    x, y = model.input(["a", 8], "x"), model.input(["b", 8], "y")
+    model.output(model.node("Add", [x, y]))
+    model.output(model.node("Add", [model.node("Concat", [x, model.weight(1, 8)], axis=0), y]))
+    with pytest.raises(ModelError, match="where other ops force b = a"):
+        Compiled.of(model, {"a": (1, 5), "b": (1, 6)})
+
+
 def test_equal_dimensions_need_an_extent_in_common() -> None:
     with pytest.raises(RequestError, match="'unk__11' must be equal to unk__10") as caught:
         Compiled.of(added(), {"unk__10": (1, 5), "unk__11": (6, 9)})
@@ -177,6 +273,68 @@ def test_ties_are_solved_for_dimensions_without_negative_parts() -> None:
     assert solved((a * c, b * c)) == {"b": "a"}
     assert solved(((24 * b) // a, 24)) == {"b": "a"}
     assert not solved((a, 16), (2 * a, 3 * b), (a + b, 7))
+
+
+def test_a_tie_that_leaves_another_dimension_a_single_extent_is_left_out() -> None:
+    """Were b = a, then c = 4a // b would be 4."""
+    a, b, c = (Dim.symbol(name, 50) for name in "abc")
+    ties = [(_expression(c), _expression(4 * a // b)), (_expression(a), _expression(b))]
+    assert {name: str(one) for name, one in equal_dimensions(ties).items()} == {"c": "((4*a) // (b))"}
+
+
+def test_ties_that_divide_by_remainders_say_what_they_can() -> None:
+    a, b, c, d = (Dim.symbol(name, 50) for name in "abcd")
+    ties = [(_expression((9 - a // c) // (b % 8)), _expression(a // 3)), (_expression(c), _expression(d))]
+    assert {name: str(one) for name, one in equal_dimensions(ties).items()} == {"d": "c"}
+    assert not equal_dimensions([(_expression((9 - a // c) // (b % 1009)), _expression(a // 3))])
+
+
+def test_products_of_several_dimensions_are_compared() -> None:
+    n, o, p, q = (Dim.symbol(name, 3) for name in "nopq")
+    ((name, one),) = equal_dimensions([(_expression(n * p * q * 8), _expression(o * p * q * 8))]).items()
+    assert (name, str(one)) == ("o", "n")
+
+
+def test_ties_of_many_dimensions_are_not_tried_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewritten: list[Expression] = []
+
+    def counted(one: Expression, known: Mapping[str, Expression]) -> Expression | None:
+        rewritten.append(one)
+        return _replaced(one, known)
+
+    monkeypatch.setattr("compiler.ir.ties._replaced", counted)
+    few = [Dim.symbol(f"a{number:02}", 9) for number in range(28)]
+    half = [sum(few[:14]) // 7, sum(few[14:]) // 7]
+    assert not equal_dimensions([(_expression(half[0]), _expression(half[1]))])
+    assert len(rewritten) == 2
+    a, b, c = few[:3]
+    ties = [(_expression((a + b + number) // 7), _expression(c // 5)) for number in range(150)]
+    rewritten.clear()
+    assert not equal_dimensions(ties)
+    assert len(rewritten) == 128 * (2 + 3 * 2)
+
+
+def test_of_several_wrong_tables_the_first_dimension_is_named() -> None:
+    """The message is that of option tables, and the same in every process."""
+    names = [f"n{number}" for number in range(9)]
+    asked = Options(
+        dims={name: DimRange(min=1, max=9) for name in names},
+        tables=({name: number for number, name in enumerate(names, 1)},),
+    )
+    with pytest.raises(RequestError, match="option tables gives dimension 'n1'") as caught:
+        _tied(asked, *((Dim.symbol(name, 9), Dim.symbol(names[0], 9)) for name in names[1:]))
+    assert caught.value.actual == "2 and 1"
+
+
+def _tied(options: Options, *ties: tuple[int, int]) -> Options:
+    """The options of a compilation that some ties refuse as long as there are any."""
+
+    def compilation(options: Options, tied: Mapping[str, Expression]) -> Options:
+        if not tied:
+            raise UnequalExtentsError("unequal", ties=tuple((_expression(one), _expression(two)) for one, two in ties))
+        return options
+
+    return with_tied_dimensions(options, compilation)
 
 
 def _expression(extent: int) -> Expression:
