@@ -125,6 +125,25 @@ def ratio_of(scale: VaryingFloat, source: int) -> int | None:
     return target if again is not None and np.all(_spread(scale, again.limits) == again.values) else None
 
 
+def at_all_extents(numbers: tuple[int, ...]) -> list[NDArray[np.int64]] | None:
+    """The values of numbers at all extents of the dimensions of any of them, flat; None if unknown or too many."""
+    bounds: dict[str, tuple[int, int]] = {}
+    expressions = []
+    for number in numbers:
+        expression = expression_of(number)
+        if isinstance(number, Dim) and (expression is None or not expression.symbols <= set(number.limits)):
+            return None
+        bounds |= (
+            {name: number.limits[name] for name in expression.symbols} if isinstance(number, Dim) and expression else {}
+        )
+        expressions.append(expression or Expression(constant=number))
+    limits = tuple((name, *bounds[name]) for name in sorted(bounds))
+    found = [_tried(expression, limits) for expression in expressions]
+    shape = tuple(high - low + 1 for _, low, high in limits)
+    known = [np.broadcast_to(values, shape).reshape(-1) for values in found if values is not None]
+    return known if len(known) == len(numbers) else None
+
+
 def rational(scale: float) -> Fraction:
     """A float32 as the simplest fraction that rounds to it."""
     simple = Fraction(scale).limit_denominator(_LARGEST_TERM)

@@ -109,6 +109,46 @@ def test_what_rounds_otherwise_at_some_extents_is_refused(model: Model, ranges: 
     assert not graph.host  # a plan for the maxima there is
 
 
+def resized(*, is_by_size: bool, **attributes: str) -> Model:
+    """As many rows as another input has elements."""
+    model = Model()
+    x, y = model.input([1, 1, "h", 3], "x"), model.input(["k"], "y")
+    wanted, own = model.node("Shape", [y]), extents(model, x, 2, 3)
+    if is_by_size:
+        given = ["", model.node("Concat", [model.ints(1, 1), wanted, model.ints(3)], axis=0)]
+    else:
+        scale = model.node("Div", [model.node("Cast", [wanted], to=1), model.node("Cast", [own], to=1)])
+        given = [model.node("Concat", [floats(model, 1, 1), scale, floats(model, 1)], axis=0)]
+    model.output(model.node("Resize", [x, "", *given], mode="nearest", **attributes))
+    model.output(model.relu(y))
+    return model
+
+
+@pytest.mark.parametrize("is_by_size", [True, False])
+@pytest.mark.parametrize(
+    ("transformation", "rounding", "ranges"),
+    [
+        # 1 / (2 / 14) is 6.9999995 in float32, and ONNX Runtime reads row 6 of 14
+        ("asymmetric", "floor", {"h": (12, 16), "k": (2, 4)}),
+        ("half_pixel", "floor", {"h": (6, 8), "k": (1, 2)}),
+        ("half_pixel", "round_prefer_floor", {"h": (34, 38), "k": (20, 22)}),
+    ],
+)
+def test_a_nearest_resize_that_reads_other_rows_in_float32_at_some_extents_is_refused(
+    is_by_size: bool, transformation: str, rounding: str, ranges: Ranges
+) -> None:
+    model = resized(is_by_size=is_by_size, coordinate_transformation_mode=transformation, nearest_mode=rounding)
+    with pytest.raises(ModelError, match="known at its maximum only"):
+        Compiled.of(model, ranges)
+
+
+def test_a_nearest_resize_is_compiled_where_float32_reads_the_same_rows() -> None:
+    model = resized(is_by_size=True, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    compiled = Compiled.of(model, {"h": (12, 13), "k": (2, 4)})
+    assert not compiled.has_host
+    assert not compiled.misses({"h": 12, "k": 4})
+
+
 @given(
     st.floats(0.0078125, 8, width=32),
     st.sampled_from(["Floor", "Ceil", "Round", "Cast"]),
