@@ -16,13 +16,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.ir.symbol import Dim, Expression, bounds_of, expression_of
+from compiler.ir.symbol import Dim, Expression, bounds_of, expression_of, is_dropped
 
 Floats = NDArray[np.floating[Any]]
 # Largest number of combinations of extents that are tried.
 _MOST: Final = 1 << 20
 # A float that equals a quotient of integers up to this size after rounding is taken as that quotient.
 _LARGEST_TERM: Final = 4096
+# Bound of numerators and denominators.
+_LARGEST: Final = 2**62
 _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
     {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
 )
@@ -71,7 +73,10 @@ def varying_float(item: Any, dtype: np.dtype[Any]) -> VaryingFloat | None:
 
 
 def calculated(kind: str, a: VaryingFloat, b: VaryingFloat) -> VaryingFloat | None:
-    """The sum, difference, product or quotient of two floats of one element type; None where nothing is known of it."""
+    """The sum, difference, product or quotient of two floats of one element type.
+
+    None where nothing is known of it: where it may be divided by 0, or 63 bits do not hold its terms.
+    """
     limits = tuple(sorted({*a.limits, *b.limits}))
     if len({name for name, _, _ in limits}) < len(limits) or _count(limits) > _MOST:
         return None
@@ -83,7 +88,7 @@ def calculated(kind: str, a: VaryingFloat, b: VaryingFloat) -> VaryingFloat | No
         numerator, denominator = a.numerator * b.numerator, a.denominator * b.denominator
     else:
         numerator, denominator = a.numerator * b.denominator, a.denominator * b.numerator
-    if bounds_of(denominator)[0] <= 0:
+    if not _are_small(numerator, denominator) or bounds_of(denominator)[0] <= 0:
         return None
     with np.errstate(all="ignore"):
         values = _OPERATIONS[kind](_spread(a, limits), _spread(b, limits))
@@ -148,6 +153,13 @@ def rational(scale: float) -> Fraction:
     """A float32 as the simplest fraction that rounds to it."""
     simple = Fraction(scale).limit_denominator(_LARGEST_TERM)
     return simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
+
+
+def _are_small(*numbers: int) -> bool:
+    """Whether 63 bits hold numbers at all extents, and their expressions are known."""
+    return not any(map(is_dropped, numbers)) and all(
+        -_LARGEST < bound < _LARGEST for number in numbers for bound in bounds_of(number)
+    )
 
 
 def _is_everywhere(found: int, number: VaryingFloat, values: Floats) -> bool:

@@ -174,6 +174,20 @@ def test_rounded_floats_agree_with_float32_at_all_extents_or_are_none(
         assert values == wanted.tolist()
 
 
+def test_a_float_is_unknown_where_its_terms_are_large() -> None:
+    """Each squaring would double their digits."""
+    extent, tenth = varying_float(Dim.symbol("h", 13), FLOAT), varying_float(0.1, FLOAT)
+    assert extent is not None
+    assert tenth is not None
+    number = calculated("Mul", extent, tenth)
+    for _ in range(4):
+        assert number is not None
+        number = calculated("Mul", number, number)
+    assert number is not None
+    assert number.denominator == 10**16
+    assert calculated("Mul", number, number) is None
+
+
 @given(st.integers(1, 60), st.integers(1, 60))
 def test_scales_are_sizes_where_floats_say_the_same_extent(source: int, target: int) -> None:
     one, other = Dim.symbol("h", source), Dim.symbol("k", target)
