@@ -45,6 +45,11 @@ class VaryingFloat:
     limits: tuple[tuple[str, int, int], ...]
     values: Floats
 
+    def __str__(self) -> str:
+        """The number, or between which numbers it lies."""
+        least, largest = f"{self.values.min():g}", f"{self.values.max():g}"
+        return least if least == largest else f"{least} to {largest}"
+
     def __float__(self) -> float:
         """The value at the maxima."""
         return float(self.values[(-1,) * self.values.ndim])
@@ -54,7 +59,10 @@ def varying_float(item: Any, dtype: np.dtype[Any]) -> VaryingFloat | None:
     """A whole number, an extent or a float in an element type; None where it is of unknown expression or too large."""
     if isinstance(item, VaryingFloat):
         return VaryingFloat(
-            numerator=item.numerator, denominator=item.denominator, limits=item.limits, values=item.values.astype(dtype)
+            numerator=item.numerator,
+            denominator=item.denominator,
+            limits=item.limits,
+            values=item.values.astype(dtype, copy=False),
         )
     if not isinstance(item, Dim):
         if not np.isfinite(item):

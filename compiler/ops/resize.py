@@ -117,14 +117,14 @@ def _axes_of(call: Call) -> tuple[_Axis, ...]:
     sizes, scales = _sizes(call), _scales(call)
     given = sizes if scales is None else scales
     if given is None or len(given) != len(axes):
-        call.fail("sizes or scales must cover every axis", actual=given, limit=f"{len(axes)} of them")
+        call.fail("sizes or scales must cover every axis", actual=_told(given), limit=f"{len(axes)} of them")
     if any(not (float(value) > 0 and isfinite(float(value))) for value in given):
-        call.fail("sizes and scales must be positive and finite", actual=given)
+        call.fail("sizes and scales must be positive and finite", actual=_told(given))
     largest = max(
         (float(v) * (shape[a] if scales is not None else 1) for a, v in zip(axes, given, strict=True)), default=0.0
     )
     if largest > _LARGEST_EXTENT:
-        call.fail("the result is too large", code="tensor_too_large", actual=given, limit=_LARGEST_EXTENT)
+        call.fail("the result is too large", code="tensor_too_large", actual=_told(given), limit=_LARGEST_EXTENT)
     result = {axis: _Axis(source=extent, target=extent, factor=Fraction(1)) for axis, extent in enumerate(shape)}
     if scales is not None:
         for axis, scale in zip(axes, scales, strict=True):
@@ -143,6 +143,11 @@ def _axes_of(call: Call) -> tuple[_Axis, ...]:
         for axis, size, factor in zip(axes, sizes, factors, strict=True):
             result[axis] = _Axis(source=shape[axis], target=size, factor=factor, by_size=True)
     return tuple(result[axis] for axis in range(len(shape)))
+
+
+def _told(given: tuple[float | VaryingFloat, ...] | None) -> str | None:
+    """Sizes or scales in words: what varies by its ends."""
+    return None if given is None else ", ".join(map(str, given))
 
 
 def _scale(given: float | VaryingFloat) -> float | VaryingFloat:
