@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import ModelError
+from compiler.frontend.varying_scales import Room
 from compiler.ir.symbol import Dim, expression_of
 from compiler.ir.varying_floats import VaryingFloat, calculated, ratio_of, rounded, varying_float
 from tests.compiler.shapes.dynamic import Compiled, Ranges
@@ -147,6 +149,70 @@ def test_a_nearest_resize_is_compiled_where_float32_reads_the_same_rows() -> Non
     compiled = Compiled.of(model, {"h": (12, 13), "k": (2, 4)})
     assert not compiled.has_host
     assert not compiled.misses({"h": 12, "k": 4})
+
+
+def repeated(count: int) -> Model:
+    """A sum over and over, of 64 equal floats that vary with two extents."""
+    model = Model()
+    x = model.input([1, 2, "h", "w"], "x")
+    own = model.node("Cast", [extents(model, x, 2, 4)], to=1)
+    ends = [model.node("Slice", [own, model.ints(i), model.ints(i + 1), model.ints(0)]) for i in range(2)]
+    own = model.node("Concat", [model.node("Mul", [model.node("Mul", ends), floats(model, 0.3)])] * 64, axis=0)
+    for i in range(count):
+        own = model.node("Add", [own, floats(model, *([0.37 + i] * 64))])
+    model.output(model.node("Cast", [own], to=7))
+    return model
+
+
+def test_equal_floats_are_held_once() -> None:
+    tracemalloc.start()
+    import_graph(repeated(3).data(), {"h": 300, "w": 300})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 << 20  # 64 elements of each of 3 sums would be 69 MB
+
+
+def test_floats_that_all_values_hold_are_bounded() -> None:
+    a, b, c = (varying_float(Dim.symbol(name, 6), FLOAT) for name in "abc")
+    room = Room(floats=14)
+    assert room.holds(a)
+    assert room.holds(a)
+    assert room.holds(Dim.symbol("d", 100))
+    assert room.holds(b)
+    assert not room.holds(c)
+    assert not room.floats
+    assert room.holds(a)
+
+
+def cast_beside(value: float) -> Model:
+    """Sizes from a list of which another element is no extent."""
+    model = Model()
+    x = model.input([1, 2, "h", "w"], "x")
+    half = model.node("Mul", [model.node("Cast", [extents(model, x, 2, 4)], to=1), floats(model, 0.5, 0.5)])
+    every = model.node("Cast", [model.node("Concat", [half, floats(model, value)], axis=0)], to=7)
+    kept = model.node("Slice", [every, model.ints(0), model.ints(2), model.ints(0)])
+    sizes = model.node("Concat", [extents(model, x, 0, 2), kept], axis=0)
+    model.output(model.node("Resize", [x, "", "", sizes], mode="nearest"))
+    return model
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 9.3e18, -3e38])
+def test_a_list_with_what_is_no_integer_is_unknown(value: float) -> None:
+    assert not import_graph(cast_beside(value).data(), {"h": 13, "w": 15}).host
+    with pytest.raises(ModelError, match="known at its maximum only"):
+        Compiled.of(cast_beside(value), RANGES)
+
+
+def test_scales_that_vary_are_told_by_their_ends() -> None:
+    model = Model()
+    x = model.input([1, 2, "h", "w"], "x")
+    own = model.node("Cast", [extents(model, x, 2, 4)], to=1)
+    scales = model.node("Div", [model.node("Sub", [own, floats(model, 20, 20)]), own])
+    given = model.node("Concat", [floats(model, 1, 1), scales], axis=0)
+    model.output(model.node("Resize", [x, "", given], mode="nearest"))
+    with pytest.raises(ModelError, match="positive and finite") as caught:
+        Compiled.of(model, RANGES)
+    assert caught.value.actual == "1.0, 1.0, -2.33333 to -0.538462, -1.5 to -0.333333"
 
 
 @given(
