@@ -108,13 +108,13 @@ def _result(kind: str, inferred: Inferred, call: Call, given: list[Symbolic], ro
         if inferred.dtype not in _FLOATS or not room.floats:
             return None
         pairs = np.broadcast(*given)
-        return _filled(lambda pair: _calculated(kind, *pair, dtype), pairs, pairs.shape, room)
+        return _filled(lambda pair: _calculated(kind, pair[0], pair[1], dtype), pairs, pairs.shape, room)
     if kind in _ROUNDED or kind == "Cast":
         is_whole = kind != "Cast" or inferred.dtype in ("int32", "int64")
         if not is_whole and inferred.dtype not in _FLOATS:
             return None
         items = ((item,) for item in given[0].reshape(-1))
-        return _filled(lambda one: _rounded(kind, *one, dtype, is_whole), items, given[0].shape, room)
+        return _filled(lambda one: _rounded(kind, one[0], dtype, is_whole), items, given[0].shape, room)
     tensors = tuple(call.inputs[index] for index in inferred.inputs if index < len(call.inputs))
     attributes: Mapping[str, Any] = inferred.attributes
     resolved = replace(call, op_type=inferred.kind, attributes=attributes, inputs=tensors)

@@ -270,16 +270,18 @@ def _differs_below(call: Call, axis: _Axis, form: tuple[int, int, int]) -> bool:
     if found is None:
         return True
     # the same extents before and after have the same positions
+    found[1] = np.maximum(found[1], 0)
     _, first = np.unique(found[0] * (int(found[1].max()) + 1) + found[1], return_index=True)
     source, target, scale, offset, divisor = (numbers[first] for numbers in found)
     factors = np.full(source.shape, float(axis.factor), dtype=np.float32)
     if axis.is_varying(kind):
-        factors = target.astype(np.float32) / np.maximum(source, 1).astype(np.float32)
+        floats = target.astype(np.float32) / np.maximum(source, 1).astype(np.float32)
+        factors = np.asarray(floats, dtype=np.float32)
     axes = NearestAxes(
         transformation=kind,
         rounding=rounding,
         source=source,
-        target=np.maximum(target, 0),
+        target=target,
         scale=factors,
         sampling=_nearest(rounding, np.where(divisor, scale, 0), offset, np.maximum(divisor, 1)),
     )
