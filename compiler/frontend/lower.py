@@ -53,7 +53,7 @@ from compiler.frontend.sequences import Sequences
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
 from compiler.frontend.tensor_table import ValueTable
 from compiler.frontend.unrolled import ControlFlow
-from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies
+from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies, why_at_maxima
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
 from compiler.ir.symbol import Expression, symbols_of
@@ -287,6 +287,7 @@ class _Lowering:
                 return True
         unknown = form_is_at_maxima(inferred, call)
         tensor = Tensor(name=output, shape=inferred.shape, dtype=inferred.dtype, axes=inferred.axes, at_maxima=unknown)
+        tensor = replace(tensor, why_at_maxima=why_at_maxima(inferred))
         kept = tuple(call.inputs[i] if i < len(call.inputs) else None for i in inferred.inputs)
         folded = self._fold(inferred, call, kept, tensor)
         if folded is not None:

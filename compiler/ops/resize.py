@@ -254,21 +254,22 @@ def _form(call: Call, axis: _Axis) -> tuple[int, int, int]:
     is_fixed = axis.is_kept or not any(isinstance(extent, Dim) for extent in extents)
     if _mode(call) != "nearest" or is_fixed or any(map(is_dropped, (*extents, scale))):
         return scale, offset, divisor
-    if _differs_below(call, axis, (scale, offset, divisor)):
-        return unknown_extent(int(scale)), int(offset), int(divisor)
+    why = _why_otherwise(call, axis, (scale, offset, divisor))
+    if why is not None:
+        return unknown_extent(int(scale), why=why), int(offset), int(divisor)
     return scale, offset, divisor
 
 
-def _differs_below(call: Call, axis: _Axis, form: tuple[int, int, int]) -> bool:
-    """Whether ONNX Runtime reads other elements at some extents in range, or at so many that not all are tried."""
+def _why_otherwise(call: Call, axis: _Axis, form: tuple[int, int, int]) -> str | None:
+    """At which extents in range ONNX Runtime reads other elements, or that there are too many of them."""
     kind, rounding = _transformation(call), _rounding(call, axis)
     if kind in _BY_FACTOR and not any(isinstance(number, Dim) for number in form):
         ends = (int(bounds_of(extent)[1]) for extent in (axis.source, axis.target))
         largest = replace(axis, source=next(ends), target=next(ends))
-        return _nearest_axis(kind, rounding, largest, form, is_clipped=False).first_difference() is not None
+        return _difference(_nearest_axis(kind, rounding, largest, form, is_clipped=False))
     found = at_all_extents((axis.source, axis.target, *form))
     if found is None:
-        return True
+        return "there are too many extents to compare the positions that are read with float32 arithmetic"
     # the same extents before and after have the same positions
     found[1] = np.maximum(found[1], 0)
     _, first = np.unique(found[0] * (int(found[1].max()) + 1) + found[1], return_index=True)
@@ -285,7 +286,17 @@ def _differs_below(call: Call, axis: _Axis, form: tuple[int, int, int]) -> bool:
         scale=factors,
         sampling=_nearest(rounding, np.where(divisor, scale, 0), offset, np.maximum(divisor, 1)),
     )
-    return axes.first_difference() is not None
+    return _difference(axes)
+
+
+def _difference(axes: NearestAxes) -> str | None:
+    """What differs from ONNX Runtime, with the extents before and after."""
+    index = axes.first_difference()
+    if index is None:
+        return None
+    if axes.are_too_many:
+        return "there are too many positions to compare those that are read with float32 arithmetic"
+    return f"from {axes.source[index]} to {axes.target[index]}, float32 arithmetic finds other positions"
 
 
 def _nearest_axis(

@@ -57,12 +57,17 @@ class NearestAxes:
     sampling: tuple[Integers, Integers, Integers]
     is_clipped: bool = True
 
+    @property
+    def are_too_many(self) -> bool:
+        """Whether there are too many positions to be compared."""
+        return int(self.target.sum()) > _MOST
+
     def first_difference(self) -> int | None:
         """The index of the first axis of which ONNX Runtime reads other elements; None if there is none.
 
         An axis of which there are too many positions to be compared counts as one.
         """
-        if int(self.target.sum()) > _MOST:
+        if self.are_too_many:
             return 0
         step, low, divisor = self.sampling
         for first, end in self._blocks():

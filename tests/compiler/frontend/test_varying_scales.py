@@ -128,20 +128,21 @@ def resized(*, is_by_size: bool, **attributes: str) -> Model:
 
 @pytest.mark.parametrize("is_by_size", [True, False])
 @pytest.mark.parametrize(
-    ("transformation", "rounding", "ranges"),
+    ("transformation", "rounding", "ranges", "pair"),
     [
         # 1 / (2 / 14) is 6.9999995 in float32, and ONNX Runtime reads row 6 of 14
-        ("asymmetric", "floor", {"h": (12, 16), "k": (2, 4)}),
-        ("half_pixel", "floor", {"h": (6, 8), "k": (1, 2)}),
-        ("half_pixel", "round_prefer_floor", {"h": (34, 38), "k": (20, 22)}),
+        ("asymmetric", "floor", {"h": (12, 16), "k": (2, 4)}, "14 to 2"),
+        ("half_pixel", "floor", {"h": (6, 8), "k": (1, 2)}, "7 to 1"),
+        ("half_pixel", "round_prefer_floor", {"h": (34, 38), "k": (20, 22)}, "36 to 21"),
     ],
 )
 def test_a_nearest_resize_that_reads_other_rows_in_float32_at_some_extents_is_refused(
-    is_by_size: bool, transformation: str, rounding: str, ranges: Ranges
+    is_by_size: bool, transformation: str, rounding: str, ranges: Ranges, pair: str
 ) -> None:
     model = resized(is_by_size=is_by_size, coordinate_transformation_mode=transformation, nearest_mode=rounding)
-    with pytest.raises(ModelError, match="known at its maximum only"):
+    with pytest.raises(ModelError, match="known at its maximum only") as caught:
         Compiled.of(model, ranges)
+    assert caught.value.actual == f"from {pair}, float32 arithmetic finds other positions"
 
 
 def test_a_nearest_resize_is_compiled_where_float32_reads_the_same_rows() -> None:
