@@ -41,15 +41,15 @@ class Room:
 
     def __init__(self, floats: int) -> None:
         self.floats = floats
-        self._held: dict[int, VaryingFloat] = {}
+        self._held: set[VaryingFloat] = set()
 
     def holds(self, element: Any) -> bool:
         """Whether there is room for an element, which is held then; after the first one without, there is none."""
-        if isinstance(element, VaryingFloat) and id(element) not in self._held:
+        if isinstance(element, VaryingFloat) and element not in self._held:
             self.floats = self.floats - element.values.size if element.values.size <= self.floats else 0
             if not self.floats:
                 return False
-            self._held[id(element)] = element
+            self._held.add(element)
         return True
 
 
@@ -150,7 +150,7 @@ def _filled(
 def _key(element: Any) -> object:
     """What equal elements have in common."""
     if isinstance(element, VaryingFloat):
-        return id(element)
+        return element  # its arrays are compared nowhere
     return (
         (str(element), expression_of(element))
         if isinstance(element, Dim) and not is_dropped(element)
