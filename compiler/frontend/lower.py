@@ -53,7 +53,7 @@ from compiler.frontend.sequences import Sequences
 from compiler.frontend.signature import Signature, Signatures, check_types, is_foreign, unknown_op
 from compiler.frontend.tensor_table import ValueTable
 from compiler.frontend.unrolled import NO_ROOM, ControlFlow
-from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies
+from compiler.frontend.varying_constants import can_be_computed, form_is_at_maxima, is_at_maxima, varies, why_at_maxima
 from compiler.ir.constant import Constant, Literal, Opaque, Splat
 from compiler.ir.graph import HOST, MAX_AXES, Graph, Op, Tensor
 from compiler.ir.symbol import Expression, symbols_of
@@ -250,8 +250,7 @@ class _Lowering:
                 self.table.set_extents(shape_name, extents)
             self._nodes(replaced.nodes, name, replace(scope, depth=scope.depth + 1), inner_names=False)
             return None
-        kind = OP_KINDS.get(node.op_type)
-        wide = too_wide(call)
+        kind, wide = OP_KINDS.get(node.op_type), too_wide(call)
         if wide is not None and (kind is None or kind.op_class is not OpClass.VIEW):
             return f"a tensor has {wide} axes, and they do not merge into {MAX_AXES}"
         if node.op_type == "Split":
@@ -289,6 +288,7 @@ class _Lowering:
                 return True
         unknown = form_is_at_maxima(inferred, call)
         tensor = Tensor(name=output, shape=inferred.shape, dtype=inferred.dtype, axes=inferred.axes, at_maxima=unknown)
+        tensor = replace(tensor, why_at_maxima=why_at_maxima(inferred))
         kept = tuple(call.inputs[i] if i < len(call.inputs) else None for i in inferred.inputs)
         folded = self._fold(inferred, call, kept, tensor)
         if folded is not None:

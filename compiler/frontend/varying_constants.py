@@ -47,6 +47,12 @@ def form_is_at_maxima(inferred: Inferred, call: Call) -> bool:
     return has_dropped(inferred.shape) or has_dropped(inferred.attributes.values())
 
 
+def why_at_maxima(inferred: Inferred) -> str:
+    """Why an op's attributes are known at the maxima only, if they say so."""
+    items = (item for value in inferred.attributes.values() for item in _items(value))
+    return next((item.why for item in items if isinstance(item, Dim) and item.why), "")
+
+
 def is_at_maxima(inferred: Inferred, call: Call, kept: tuple[Tensor | None, ...], output: Tensor) -> bool:
     """Whether the evaluated result of constants is valid at the maxima only.
 

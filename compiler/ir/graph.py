@@ -41,7 +41,8 @@ class Tensor:
 
     `shape` is at the maxima of the dynamic dimensions. `symbols` lists the varying axes with their expressions in the
     model's symbols. A constant with varying extents holds, at smaller extents, its leading elements. `element_symbols`
-    lists its varying elements (flat positions). `at_maxima` is True if its elements are known at the maxima only.
+    lists its varying elements (flat positions). `at_maxima` is True if its elements are known at the maxima only;
+    `why_at_maxima` may say why.
     `is_known` is False for a value of the host whose shape or type is unknown before the run; its `shape` is then empty
     and meaningless.
     """
@@ -54,6 +55,7 @@ class Tensor:
     symbols: tuple[tuple[int, Expression], ...] = ()
     element_symbols: tuple[tuple[int, Expression], ...] = ()
     at_maxima: bool = False
+    why_at_maxima: str = ""
     is_known: bool = True
 
     @property

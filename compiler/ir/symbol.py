@@ -98,13 +98,14 @@ Tie = tuple[Expression, Expression]
 class Dim(int):
     """A varying extent: its value at the maxima, its expression, and the bounds of its symbols.
 
-    One that varies in an unknown way may have `ties`: were these expressions equal, it would be `tied`.
+    One that varies in an unknown way may have `ties`: were these expressions equal, it would be `tied`; and say `why`.
     """
 
     expression: Expression
     limits: Limits
     ties: tuple[Tie, ...] = ()
     tied: Expression | None = None
+    why: str = ""
 
     @classmethod
     def symbol(cls, name: str, maximum: int, minimum: int = 1) -> Dim:
@@ -162,10 +163,11 @@ def expression_of(extent: int) -> Expression | None:
     return extent.expression if extent.expression.terms else None
 
 
-def unknown_extent(value: int, ties: tuple[Tie, ...] = ()) -> Dim:
+def unknown_extent(value: int, ties: tuple[Tie, ...] = (), *, why: str = "") -> Dim:
     """An extent that may vary in an unknown way; it is `value` at the maxima."""
     found = Dim._of(value, _DROPPED, {})
     found.ties = ties
+    found.why = why
     return found
 
 

@@ -16,13 +16,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.ir.symbol import Dim, Expression, bounds_of, expression_of
+from compiler.ir.symbol import Dim, Expression, bounds_of, expression_of, is_dropped
 
 Floats = NDArray[np.floating[Any]]
 # Largest number of combinations of extents that are tried.
 _MOST: Final = 1 << 20
 # A float that equals a quotient of integers up to this size after rounding is taken as that quotient.
 _LARGEST_TERM: Final = 4096
+# Bound of numerators and denominators.
+_LARGEST: Final = 2**62
 _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = MappingProxyType(
     {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
 )
@@ -43,6 +45,11 @@ class VaryingFloat:
     limits: tuple[tuple[str, int, int], ...]
     values: Floats
 
+    def __str__(self) -> str:
+        """The number, or between which numbers it lies."""
+        least, largest = f"{self.values.min():g}", f"{self.values.max():g}"
+        return least if least == largest else f"{least} to {largest}"
+
     def __float__(self) -> float:
         """The value at the maxima."""
         return float(self.values[(-1,) * self.values.ndim])
@@ -52,7 +59,10 @@ def varying_float(item: Any, dtype: np.dtype[Any]) -> VaryingFloat | None:
     """A whole number, an extent or a float in an element type; None where it is of unknown expression or too large."""
     if isinstance(item, VaryingFloat):
         return VaryingFloat(
-            numerator=item.numerator, denominator=item.denominator, limits=item.limits, values=item.values.astype(dtype)
+            numerator=item.numerator,
+            denominator=item.denominator,
+            limits=item.limits,
+            values=item.values.astype(dtype, copy=False),
         )
     if not isinstance(item, Dim):
         if not np.isfinite(item):
@@ -71,7 +81,10 @@ def varying_float(item: Any, dtype: np.dtype[Any]) -> VaryingFloat | None:
 
 
 def calculated(kind: str, a: VaryingFloat, b: VaryingFloat) -> VaryingFloat | None:
-    """The sum, difference, product or quotient of two floats of one element type; None where nothing is known of it."""
+    """The sum, difference, product or quotient of two floats of one element type.
+
+    None where nothing is known of it: where it may be divided by 0, or 63 bits do not hold its terms.
+    """
     limits = tuple(sorted({*a.limits, *b.limits}))
     if len({name for name, _, _ in limits}) < len(limits) or _count(limits) > _MOST:
         return None
@@ -83,7 +96,7 @@ def calculated(kind: str, a: VaryingFloat, b: VaryingFloat) -> VaryingFloat | No
         numerator, denominator = a.numerator * b.numerator, a.denominator * b.denominator
     else:
         numerator, denominator = a.numerator * b.denominator, a.denominator * b.numerator
-    if bounds_of(denominator)[0] <= 0:
+    if not _are_small(numerator, denominator) or bounds_of(denominator)[0] <= 0:
         return None
     with np.errstate(all="ignore"):
         values = _OPERATIONS[kind](_spread(a, limits), _spread(b, limits))
@@ -125,10 +138,36 @@ def ratio_of(scale: VaryingFloat, source: int) -> int | None:
     return target if again is not None and np.all(_spread(scale, again.limits) == again.values) else None
 
 
+def at_all_extents(numbers: tuple[int, ...]) -> list[NDArray[np.int64]] | None:
+    """The values of numbers at all extents of the dimensions of any of them, flat; None if unknown or too many."""
+    bounds: dict[str, tuple[int, int]] = {}
+    expressions = []
+    for number in numbers:
+        expression = expression_of(number)
+        if isinstance(number, Dim) and (expression is None or not expression.symbols <= set(number.limits)):
+            return None
+        bounds |= (
+            {name: number.limits[name] for name in expression.symbols} if isinstance(number, Dim) and expression else {}
+        )
+        expressions.append(expression or Expression(constant=number))
+    limits = tuple((name, *bounds[name]) for name in sorted(bounds))
+    found = [_tried(expression, limits) for expression in expressions]
+    shape = tuple(high - low + 1 for _, low, high in limits)
+    known = [np.broadcast_to(values, shape).reshape(-1) for values in found if values is not None]
+    return known if len(known) == len(numbers) else None
+
+
 def rational(scale: float) -> Fraction:
     """A float32 as the simplest fraction that rounds to it."""
     simple = Fraction(scale).limit_denominator(_LARGEST_TERM)
     return simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
+
+
+def _are_small(*numbers: int) -> bool:
+    """Whether 63 bits hold numbers at all extents, and their expressions are known."""
+    return not any(map(is_dropped, numbers)) and all(
+        -_LARGEST < bound < _LARGEST for number in numbers for bound in bounds_of(number)
+    )
 
 
 def _is_everywhere(found: int, number: VaryingFloat, values: Floats) -> bool:

@@ -1,8 +1,8 @@
 """Resize and Upsample: nearest and linear sampling, with exact rational coordinates.
 
 Output position o of an axis samples the input at (o·scale + offset) / divisor, three integers per axis. `infer` brings
-every coordinate transformation to this form; access and evaluation use only this form. If a position lies exactly
-between two candidates for nearest, a runtime that computes in float32 may choose the other one.
+every coordinate transformation to this form; access and evaluation use only this form. ONNX Runtime computes positions
+in float32, and where these are of other elements an axis to the nearest is no form of ours (`resize_positions.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd, isfinite
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,13 @@ from numpy.typing import NDArray
 from compiler.ir.box import AxisMap, same
 from compiler.ir.graph import Attribute
 from compiler.ir.symbol import Dim, bounds_of, is_always_least, is_dropped, unknown_extent
-from compiler.ir.varying_floats import VaryingFloat, ratio_of, rational, varying_float
+from compiler.ir.varying_floats import VaryingFloat, at_all_extents, ratio_of, rational, varying_float
 from compiler.ops.base import FLOATS, Access, Array, Call, Constraint, Inferred, OpClass, OpKind, Work
 from compiler.ops.compute_types import Values, narrowed, taken, widened
+from compiler.ops.resize_positions import Integers, NearestAxes
 from compiler.ops.slab import Box
+
+_Number = TypeVar("_Number", int, Integers)
 
 _TRANSFORMATIONS: Final = (
     "half_pixel",
@@ -36,6 +39,8 @@ _TRANSFORMATIONS: Final = (
 )
 _ROUNDINGS: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _POLICIES: Final = ("stretch", "not_larger", "not_smaller")
+# Those of which positions depend on the factor alone.
+_BY_FACTOR: Final = ("half_pixel", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_for_nn")
 _LARGEST_EXTENT: Final = 2**40
 _LARGEST_PRODUCT: Final = 2**62
 
@@ -112,14 +117,14 @@ def _axes_of(call: Call) -> tuple[_Axis, ...]:
     sizes, scales = _sizes(call), _scales(call)
     given = sizes if scales is None else scales
     if given is None or len(given) != len(axes):
-        call.fail("sizes or scales must cover every axis", actual=given, limit=f"{len(axes)} of them")
+        call.fail("sizes or scales must cover every axis", actual=_told(given), limit=f"{len(axes)} of them")
     if any(not (float(value) > 0 and isfinite(float(value))) for value in given):
-        call.fail("sizes and scales must be positive and finite", actual=given)
+        call.fail("sizes and scales must be positive and finite", actual=_told(given))
     largest = max(
         (float(v) * (shape[a] if scales is not None else 1) for a, v in zip(axes, given, strict=True)), default=0.0
     )
     if largest > _LARGEST_EXTENT:
-        call.fail("the result is too large", code="tensor_too_large", actual=given, limit=_LARGEST_EXTENT)
+        call.fail("the result is too large", code="tensor_too_large", actual=_told(given), limit=_LARGEST_EXTENT)
     result = {axis: _Axis(source=extent, target=extent, factor=Fraction(1)) for axis, extent in enumerate(shape)}
     if scales is not None:
         for axis, scale in zip(axes, scales, strict=True):
@@ -138,6 +143,11 @@ def _axes_of(call: Call) -> tuple[_Axis, ...]:
         for axis, size, factor in zip(axes, sizes, factors, strict=True):
             result[axis] = _Axis(source=shape[axis], target=size, factor=factor, by_size=True)
     return tuple(result[axis] for axis in range(len(shape)))
+
+
+def _told(given: tuple[float | VaryingFloat, ...] | None) -> str | None:
+    """Sizes or scales in words: what varies by its ends."""
+    return None if given is None else ", ".join(map(str, given))
 
 
 def _scale(given: float | VaryingFloat) -> float | VaryingFloat:
@@ -236,6 +246,88 @@ def _varying_coordinates(transformation: str, axis: _Axis) -> tuple[int, int, in
     return unknown_extent(scale), offset, divisor
 
 
+def _form(call: Call, axis: _Axis) -> tuple[int, int, int]:
+    """As `_coordinates`; of unknown expression if ONNX Runtime reads other elements at some extents in range."""
+    kind = _transformation(call)
+    scale, offset, divisor = _coordinates(kind, axis)
+    extents = (axis.source, axis.target)
+    is_fixed = axis.is_kept or not any(isinstance(extent, Dim) for extent in extents)
+    if _mode(call) != "nearest" or is_fixed or any(map(is_dropped, (*extents, scale))):
+        return scale, offset, divisor
+    why = _why_otherwise(call, axis, (scale, offset, divisor))
+    if why is not None:
+        return unknown_extent(int(scale), why=why), int(offset), int(divisor)
+    return scale, offset, divisor
+
+
+def _why_otherwise(call: Call, axis: _Axis, form: tuple[int, int, int]) -> str | None:
+    """At which extents in range ONNX Runtime reads other elements, or that there are too many of them."""
+    kind, rounding = _transformation(call), _rounding(call, axis)
+    if kind in _BY_FACTOR and not any(isinstance(number, Dim) for number in form):
+        ends = (int(bounds_of(extent)[1]) for extent in (axis.source, axis.target))
+        largest = replace(axis, source=next(ends), target=next(ends))
+        return _difference(_nearest_axis(kind, rounding, largest, form, is_clipped=False))
+    found = at_all_extents((axis.source, axis.target, *form))
+    if found is None:
+        return "there are too many extents to compare the positions that are read with float32 arithmetic"
+    # the same extents before and after have the same positions
+    found[1] = np.maximum(found[1], 0)
+    _, first = np.unique(found[0] * (int(found[1].max()) + 1) + found[1], return_index=True)
+    source, target, scale, offset, divisor = (numbers[first] for numbers in found)
+    factors = np.full(source.shape, float(axis.factor), dtype=np.float32)
+    if axis.is_varying(kind):
+        floats = target.astype(np.float32) / np.maximum(source, 1).astype(np.float32)
+        factors = np.asarray(floats, dtype=np.float32)
+    axes = NearestAxes(
+        transformation=kind,
+        rounding=rounding,
+        source=source,
+        target=target,
+        scale=factors,
+        sampling=_nearest(rounding, np.where(divisor, scale, 0), offset, np.maximum(divisor, 1)),
+    )
+    return _difference(axes)
+
+
+def _difference(axes: NearestAxes) -> str | None:
+    """What differs from ONNX Runtime, with the extents before and after."""
+    index = axes.first_difference()
+    if index is None:
+        return None
+    if axes.are_too_many:
+        return "there are too many positions to compare those that are read with float32 arithmetic"
+    return f"from {axes.source[index]} to {axes.target[index]}, float32 arithmetic finds other positions"
+
+
+def _nearest_axis(
+    kind: str, rounding: str, axis: _Axis, form: tuple[int, int, int], *, is_clipped: bool = True
+) -> NearestAxes:
+    """One axis whose positions depend on no extent."""
+    scale, offset, divisor = (np.array([number], dtype=np.int64) for number in form)
+    return NearestAxes(
+        transformation=kind,
+        rounding=rounding,
+        source=np.array([axis.source], dtype=np.int64),
+        target=np.array([axis.target], dtype=np.int64),
+        scale=np.array([float(axis.factor)], dtype=np.float32),
+        sampling=_nearest(rounding, scale, offset, divisor),
+        is_clipped=is_clipped,
+    )
+
+
+def _other_positions(call: Call) -> object | None:
+    """The extents of an axis of which ONNX Runtime reads other elements, at the maxima."""
+    if _mode(call) != "nearest":
+        return None
+    kind, axes = _transformation(call), [axis.at_maxima for axis in _axes_of(call)]
+    is_copied = all(axis.source == axis.target for axis in axes)
+    for axis in axes:
+        form, known = _coordinates(kind, axis), replace(axis, factor=Fraction(1)) if is_copied else axis
+        if _nearest_axis(kind, _rounding(call, axis), known, form).first_difference() is not None:
+            return f"{axis.source} to {axis.target}"
+    return None
+
+
 def _other_type(call: Call) -> object | None:
     dtype = call.tensor(0).dtype
     return None if _mode(call) == "nearest" or dtype in (*FLOATS, "float64") else dtype
@@ -278,6 +370,7 @@ class Resize(OpKind):
         Constraint("exclude_outside is 0", lambda call: call.integer("exclude_outside", 0) or None),
         Constraint("with align_corners and scales, scaled extents are whole numbers", _uneven_corners),
         Constraint("sampling positions are quotients of integers that 64 bits hold", _huge),
+        Constraint("to the nearest, float32 arithmetic finds the same positions", _other_positions),
     )
 
     def infer(self, call: Call) -> Inferred:
@@ -286,7 +379,7 @@ class Resize(OpKind):
         shape = tuple(axis.target for axis in axes)
         if any(extent < 1 for extent in shape):
             call.fail("the result would be empty", actual=shape)
-        found = [_coordinates(_transformation(call), axis) for axis in axes]
+        found = [_form(call, axis) for axis in axes]
         is_one = all(part == (1, 0, 1) and not is_dropped(part[0]) for part in found)
         unchanged = shape == data.shape and is_one
         return Inferred(
@@ -363,14 +456,22 @@ def _sampling(call: Call, axis: int) -> _Sampling:
     if call.text("mode", "nearest") == "linear":
         return _Sampling(scale=scale, low=offset, divisor=divisor, taps=2)
     rounding = call.attributes["rounding"]
-    match rounding[axis] if isinstance(rounding, tuple) else rounding:
+    scale, low, divisor = _nearest(rounding[axis] if isinstance(rounding, tuple) else rounding, scale, offset, divisor)
+    return _Sampling(scale=scale, low=low, divisor=divisor, taps=1)
+
+
+def _nearest(
+    rounding: Attribute, scale: _Number, offset: _Number, divisor: _Number
+) -> tuple[_Number, _Number, _Number]:
+    """Three integers per axis: output position o reads input position ⌊(o·scale + low) / divisor⌋."""
+    match rounding:
         case "floor":
-            return _Sampling(scale=scale, low=offset, divisor=divisor, taps=1)
+            return scale, offset, divisor
         case "ceil":
-            return _Sampling(scale=scale, low=offset + divisor - 1, divisor=divisor, taps=1)
+            return scale, offset + divisor - 1, divisor
         case "round_prefer_ceil":
-            return _Sampling(scale=2 * scale, low=2 * offset + divisor, divisor=2 * divisor, taps=1)
-    return _Sampling(scale=2 * scale, low=2 * offset + divisor - 1, divisor=2 * divisor, taps=1)
+            return 2 * scale, 2 * offset + divisor, 2 * divisor
+    return 2 * scale, 2 * offset + divisor - 1, 2 * divisor
 
 
 def _axis_map(axis: int, sampling: _Sampling, source: int, target: int) -> AxisMap:
@@ -407,4 +508,4 @@ class Upsample(Resize):
     """Upsample: the Resize of older opsets."""
 
     constant_inputs = MappingProxyType({1: "scales"})
-    constraints = Resize.constraints[:2]
+    constraints = (*Resize.constraints[:2], Resize.constraints[-1])

@@ -70,7 +70,7 @@ def _known_at_maxima_only(graph: Graph, name: str, op: Op | None) -> UnequalExte
         stage="shapes",
         node=None if op is None else op.node,
         op_type=None if op is None else op.kind,
-        actual=printable(f"made of {operands}" if operands else name, 300),
+        actual=printable(tensor.why_at_maxima or (f"made of {operands}" if operands else name), 300),
         limit="positions, sums and products of dimensions",
         hint=hint,
         ties=graph.ties,

@@ -47,6 +47,17 @@ def resize(scale: float = 2.0, **attributes: Any) -> Build:
     )
 
 
+def resized_to(size: int, **attributes: Any) -> Build:
+    """A Resize of 14 positions to others, from the first one on."""
+    sizes = {"coordinate_transformation_mode": "asymmetric", **attributes}
+    return lambda m: m.node("Resize", [m.input([14]), "", "", m.ints(size)], **sizes)
+
+
+def upsample(scale: float) -> Build:
+    """An Upsample of eight positions."""
+    return lambda m: m.node("Upsample", [m.input([8]), m.constant([scale], dtype=np.float32)])
+
+
 def norm(**attributes: Any) -> Build:
     """A BatchNormalization of three channels."""
     return lambda m: m.node("BatchNormalization", [m.input([1, 3, 2]), *(m.weight(3) for _ in range(4))], **attributes)
@@ -182,6 +193,15 @@ LIMITS: dict[str, tuple[str, str, Build, Build, int, object]] = {
         1.25,
     ),
     "huge terms": ("Resize", "64 bits", resize(1e-3), resize(5e11), 19, float(np.float32(5e11))),
+    "rounded positions": (
+        "Resize",
+        "float32 arithmetic",
+        resized_to(2, nearest_mode="ceil"),
+        resized_to(2, nearest_mode="floor"),
+        19,
+        "14 to 2",
+    ),
+    "rounded positions of Upsample": ("Upsample", "float32 arithmetic", upsample(2), upsample(8 / 7), 9, "8 to 9"),
     "wrap that crops": (
         "Pad",
         "mode wrap",
