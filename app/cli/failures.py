@@ -83,6 +83,7 @@ USAGE_CODES = frozenset(
         "extent_out_of_range",
         "host_node",
         "illegal_extents",
+        "index_out_of_range",
         "invalid_shape",
         "invalid_units",
         "units_differ",
